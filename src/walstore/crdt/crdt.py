@@ -1,0 +1,375 @@
+"""The document's content: registers, lists and maps, folded from ops in any order.
+
+- Folding commutes and may be repeated, for ops whose clocks are each used once.
+- A malformed op or state raises before anything has changed.
+- `counter` is the highest counter seen anywhere: in ops, own or foreign, in ops of unknown
+  kinds, and in every clock of an imported state. A new clock is always above it.
+- What goes in and what comes out is copied: nobody shares a container with the document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, assert_never
+
+from walstore.canon import canonical_text
+from walstore.crdt import exchange
+from walstore.crdt.changes import Change, ListChanged, MapChanged, RegisterChanged
+from walstore.crdt.convert import to_run, to_runs
+from walstore.crdt.ids import element_id, parse_element_id
+from walstore.crdt.maps import ObservedRemoveMap
+from walstore.crdt.nodes import Node, NodeSequence
+from walstore.crdt.ops import Json, Op, fresh
+from walstore.crdt.registers import Registers
+from walstore.crdt.runs import Delete, Drop, Insert, Put, Remove, Run, Set, Verbatim
+from walstore.crdt.sequence import RunSequence
+
+Sequence = RunSequence | NodeSequence
+
+# Peers can neither show nor export a register or list of this name, so nobody does.
+IGNORED_NAME = "__proto__"
+
+
+class WalCrdt:
+    """Registers, lists and maps by name."""
+
+    __slots__ = ("_maps", "_registers", "counter", "lists")
+
+    def __init__(self) -> None:
+        self._registers = Registers()
+        self.lists: dict[str, Sequence] = {}
+        self._maps: dict[str, ObservedRemoveMap] = {}
+        self.counter = 0
+
+    # ── folding ────────────────────────────────────────────────────────────────────────
+
+    def apply(self, op: Op, changes: list[Change] | None = None) -> None:
+        """Fold one op.
+
+        Args:
+            op: The op, in the version-1 format.
+            changes: If given, what changed is appended to it.
+
+        Raises:
+            MalformedError: The op is not of the format; nothing has changed.
+        """
+        self.fold_runs((to_run(op),), changes)
+
+    def fold(self, ops: Iterable[Op], changes: list[Change] | None = None) -> None:
+        """Fold ops.
+
+        Args:
+            ops: The ops, in the version-1 format.
+            changes: If given, what changed is appended to it.
+
+        Raises:
+            MalformedError: One of the ops is not of the format; nothing has changed.
+        """
+        self.fold_runs(to_runs(ops), changes)
+
+    def fold_runs(self, runs: Iterable[Run], changes: list[Change] | None = None) -> None:
+        """Fold runs that were checked when they were read.
+
+        Args:
+            runs: The runs; their values belong to the document from now on.
+            changes: If given, what changed is appended to it.
+        """
+        for run in runs:
+            match run:
+                case Insert():
+                    last = run.counter + len(run.values) - 1
+                    self._insert(run, changes)
+                case Remove():
+                    last = run.counter + run.size - 1
+                    self._remove(run, changes)
+                case Set():
+                    last = run.counter
+                    self._write(run, run.value, changes, deleted=False)
+                case Delete():
+                    last = run.counter
+                    self._write(run, None, changes, deleted=True)
+                case Put() | Drop():
+                    last = run.counter
+                    self._fold_map(run, changes)
+                case Verbatim():
+                    last = run.op["clock"]["c"]
+                    self._fold_verbatim(run.op, changes)
+                case _:
+                    assert_never(run)
+            if last > self.counter:
+                self.counter = last
+
+    def join(self, other: WalCrdt) -> None:
+        """Take in everything that another document holds; the other one stays as it is."""
+        self._registers.join(other._registers)
+        for name, theirs in other._maps.items():
+            self._map(name).join(theirs)
+        for name, sequence in other.lists.items():
+            self._join_list(name, sequence)
+        self.counter = max(self.counter, other.counter)
+
+    # ── reading ────────────────────────────────────────────────────────────────────────
+
+    def materialize(self) -> dict[str, Any]:
+        """The document as a JSON object, members in code-point order.
+
+        A live register hides a list or map of the same name, a list hides a map.
+        """
+        names = {name for name in self._registers.entries if self._registers.live(name)}
+        return {name: self._member(name) for name in sorted(names.union(self.lists, self._maps))}
+
+    def get_register(self, name: str, default: Any = None) -> Any:
+        """The value of a register, or `default` if it is absent or deleted."""
+        entry = self._registers.live(name)
+        return default if entry is None else fresh(entry.value)
+
+    def list_values(self, name: str) -> list[Any]:
+        """The live values of a list; empty if there is no such list."""
+        sequence = self._read(name)
+        return [] if sequence is None else sequence.values()
+
+    def list_ids(self, name: str) -> list[str]:
+        """The ids of the live elements of a list."""
+        sequence = self._read(name)
+        return [] if sequence is None else sequence.ids()
+
+    def list_length(self, name: str) -> int:
+        """How many elements a list shows."""
+        sequence = self._read(name)
+        return 0 if sequence is None else len(sequence)
+
+    def text(self, name: str) -> str:
+        """The live values of a list that are strings, joined."""
+        sequence = self._read(name)
+        return "" if sequence is None else sequence.text()
+
+    def list_names(self) -> list[str]:
+        """The names of all lists, emptied ones too, in code-point order."""
+        return sorted(self.lists)
+
+    def map_items(self, name: str) -> dict[str, Any]:
+        """The live keys of a map with their values, in code-point order."""
+        entries = self._maps.get(name)
+        return {} if entries is None else fresh(entries.items())
+
+    def map_names(self) -> list[str]:
+        """The names of all maps, emptied ones too, in code-point order."""
+        return sorted(self._maps)
+
+    def map_seen(self, name: str, key: str) -> dict[str, int]:
+        """The highest counter by replica of a key's live puts: what a drop of it names."""
+        entries = self._maps.get(name)
+        return {} if entries is None else entries.seen(key)
+
+    def id_at(self, name: str, position: int) -> str:
+        """The id of the live element at a position.
+
+        Raises:
+            IndexError: There is no such position.
+        """
+        sequence = self._read(name)
+        if sequence is None or not 0 <= position < len(sequence):
+            raise IndexError(f"no position {position} in the list {name!r}")
+        if isinstance(sequence, NodeSequence):
+            return sequence.ids()[position]
+        return element_id(*sequence.clock_at(position))
+
+    def position_of(self, name: str, id: str) -> int | None:
+        """The position of a live element, or None if it is removed or unknown."""
+        found = self.find_element(name, id)
+        return found[0] if found is not None and found[1] else None
+
+    def find_element(self, name: str, id: str) -> tuple[int, bool] | None:
+        """Where an element is: how many live ones stand before it, and whether it is live.
+
+        A removed element keeps its place, so a caret that was anchored to it still has one.
+        """
+        sequence = self._read(name)
+        if isinstance(sequence, NodeSequence):
+            return sequence.find(id)
+        clock = parse_element_id(id)
+        if sequence is None or clock is None:
+            return None
+        return sequence.find(clock[1], clock[0])
+
+    def id_stretches(self, name: str, position: int, count: int) -> list[tuple[str, int, int]]:
+        """The ids of `count` live elements as `(replica, first counter, size)` stretches.
+
+        Raises:
+            IndexError: The list is shorter, or holds free-form ids.
+        """
+        sequence = self._read(name)
+        if not isinstance(sequence, RunSequence) or not 0 <= position <= len(sequence) - count:
+            raise IndexError(f"no positions {position} to {position + count} in {name!r}")
+        return list(sequence.stretches(position, count))
+
+    # ── states ─────────────────────────────────────────────────────────────────────────
+
+    def export_state(self) -> dict[str, Any]:
+        """The full state in the version-1 format, nodes in order of arrival.
+
+        Maps, which version 1 does not know, are in the extension member `x`.
+        """
+        return exchange.export_state(self._registers, self.lists, self._maps)
+
+    def import_state(self, state: object) -> None:
+        """Replace everything by a version-1 state.
+
+        Raises:
+            MalformedError: The state is not of the format; nothing has changed.
+        """
+        self._replace(exchange.import_state(state))
+
+    def canonical_state(self) -> str:
+        """The canonical text that two documents of equal content share.
+
+        It is the format's: registers and lists. Maps, an extension, take part if there are any.
+        """
+        return canonical_text(exchange.canonical_parts(self._registers, self.lists, self._maps))
+
+    def clone(self) -> WalCrdt:
+        """An independent copy."""
+        copy = WalCrdt()
+        copy._registers.join(self._registers)
+        for name, entries in self._maps.items():
+            copy._map(name).join(entries)
+        copy.lists = {name: sequence.copy() for name, sequence in self.lists.items()}
+        copy.counter = self.counter
+        return copy
+
+    def check(self) -> None:
+        """Check every invariant, slowly.
+
+        Raises:
+            AssertionError: One is broken, which is a defect of walstore.
+        """
+        for sequence in self.lists.values():
+            if isinstance(sequence, RunSequence):
+                sequence.check()
+
+    # ── inside ─────────────────────────────────────────────────────────────────────────
+
+    def sequence(self, name: str) -> Sequence:
+        """The list of a name, made if need be, as runs if its shape allows."""
+        sequence = self._read(name)
+        if sequence is None:
+            sequence = self.lists[name] = RunSequence()
+        return sequence
+
+    def _read(self, name: str) -> Sequence | None:
+        sequence = self.lists.get(name)
+        if isinstance(sequence, NodeSequence):
+            settled = sequence.settled()
+            if settled is not None:
+                self.lists[name] = settled
+                return settled
+        return sequence
+
+    def _map(self, name: str) -> ObservedRemoveMap:
+        entries = self._maps.get(name)
+        if entries is None:
+            entries = self._maps[name] = ObservedRemoveMap()
+        return entries
+
+    def _member(self, name: str) -> Any:
+        entry = self._registers.live(name)
+        if entry is not None:
+            return fresh(entry.value)
+        return self.list_values(name) if name in self.lists else self.map_items(name)
+
+    def _write(
+        self, run: Set | Delete, value: Json, changes: list[Change] | None, *, deleted: bool
+    ) -> None:
+        name = run.register
+        if name == IGNORED_NAME:
+            return
+        newest = self._registers.write(name, run.counter, run.replica, value, deleted=deleted)
+        if newest and changes is not None:
+            changes.append(RegisterChanged(name))
+
+    def _fold_map(self, run: Put | Drop, changes: list[Change] | None) -> None:
+        if run.map == IGNORED_NAME:
+            return
+        entries = self._map(run.map)
+        if isinstance(run, Put):
+            changed = entries.put(run.key, run.counter, run.replica, run.value)
+        else:
+            changed = entries.drop(run.key, run.seen)
+        if changed and changes is not None:
+            changes.append(MapChanged(run.map, run.key))
+
+    def _insert(self, run: Insert, changes: list[Change] | None) -> None:
+        name = run.list
+        sequence = self.lists.get(name)
+        if sequence is None:
+            if name == IGNORED_NAME:
+                return
+            sequence = self.lists[name] = RunSequence()
+        if isinstance(sequence, NodeSequence) or not sequence.insert_run(run, changes):
+            self._fold_nodes(name, lambda nodes: nodes.insert_run(run), changes)
+
+    def _remove(self, run: Remove, changes: list[Change] | None) -> None:
+        name = run.list
+        sequence = self.lists.get(name)
+        if sequence is None:
+            if name == IGNORED_NAME:
+                return
+            sequence = self.lists[name] = RunSequence()
+        if isinstance(sequence, NodeSequence) or not sequence.remove_run(run, changes):
+            self._fold_nodes(name, lambda nodes: nodes.remove_run(run), changes)
+
+    def _fold_verbatim(self, op: dict[str, Any], changes: list[Change] | None) -> None:
+        if op["t"] not in ("ins", "rmv") or op["list"] == IGNORED_NAME:
+            return
+        counter, replica = op["clock"]["c"], op["clock"]["r"]
+
+        def fold(nodes: NodeSequence) -> None:
+            if op["t"] == "ins":
+                nodes.insert(op["id"], op["after"], counter, replica, op["value"])
+            else:
+                nodes.remove(op["id"], counter, replica)
+
+        self._fold_nodes(op["list"], fold, changes)
+
+    def _fold_nodes(
+        self, name: str, fold: Callable[[NodeSequence], None], changes: list[Change] | None
+    ) -> None:
+        """Fold what breaks the causal shape, noting by comparison what it changed."""
+        nodes = self.lists.get(name)
+        if not isinstance(nodes, NodeSequence):
+            nodes = self.lists[name] = NodeSequence.of(nodes)
+        before = None if changes is None else nodes.live()
+        fold(nodes)
+        if changes is not None and before is not None:
+            changes.extend(_difference(name, before, nodes.live()))
+
+    def _join_list(self, name: str, theirs: Sequence) -> None:
+        ours = self.lists.get(name)
+        if ours is None:
+            ours = self.lists[name] = RunSequence()
+        if isinstance(theirs, RunSequence):
+            for run in theirs.as_runs(name):
+                if isinstance(run, Insert):
+                    self._insert(run, None)
+                else:
+                    self._remove(run, None)
+        else:
+            self._fold_nodes(name, lambda nodes: nodes.join(theirs), None)
+
+    def _replace(self, content: exchange.Content) -> None:
+        self._registers, self.lists, self._maps, self.counter = content
+
+
+def _difference(name: str, before: list[Node], after: list[Node]) -> Iterator[Change]:
+    """One delta from one order of live nodes to another."""
+    shorter = min(len(before), len(after))
+    start = 0
+    while start < shorter and before[start] is after[start]:
+        start += 1
+    end = 0
+    while end < shorter - start and before[-1 - end] is after[-1 - end]:
+        end += 1
+    removed = len(before) - end - start
+    inserted = [fresh(node.value) for node in after[start : len(after) - end]]
+    if removed or inserted:
+        yield ListChanged(name, start, removed, inserted)

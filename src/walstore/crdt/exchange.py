@@ -1,0 +1,205 @@
+"""Whole states in and out: version 1 as dictionaries, packed as pieces.
+
+- Reading builds everything aside and hands it over complete, or raises and changes nothing.
+- Version-1 nodes are written in order of arrival, as the peers write them.
+- The packed form keeps no order of arrival; read back, elements count as having arrived in the
+  order of their clocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from walstore.crdt.convert import read_clock, read_counter, read_counters, read_value
+from walstore.crdt.maps import ObservedRemoveMap
+from walstore.crdt.nodes import Node, NodeSequence
+from walstore.crdt.ops import fresh
+from walstore.crdt.registers import Registers
+from walstore.crdt.sequence import RunSequence
+from walstore.crdt.state import Register
+from walstore.errors import MalformedError
+
+Lists = dict[str, RunSequence | NodeSequence]
+Maps = dict[str, ObservedRemoveMap]
+
+IGNORED_NAME = "__proto__"
+_WHAT = "state"
+
+
+class Content(NamedTuple):
+    """Everything that a document holds."""
+
+    registers: Registers
+    lists: Lists
+    maps: Maps
+    counter: int
+
+
+def export_state(registers: Registers, lists: Lists, maps: Maps) -> dict[str, Any]:
+    """The version-1 state."""
+    state: dict[str, Any] = {
+        "v": 1,
+        "regs": {name: _register_entry(entry) for name, entry in registers.entries.items()},
+        "lists": {
+            name: [_node_entry(node) for node in _nodes(sequence)]
+            for name, sequence in lists.items()
+        },
+    }
+    if maps:
+        state["x"] = {"maps": _map_entries(maps)}
+    return state
+
+
+def canonical_parts(registers: Registers, lists: Lists, maps: Maps) -> dict[str, Any]:
+    """What the canonical text of a state is made of."""
+    parts = export_state(registers, lists, maps)
+    del parts["v"]
+    for nodes in parts["lists"].values():
+        nodes.sort(key=_node_age)
+    if maps:
+        parts["maps"] = parts.pop("x")["maps"]
+    return parts
+
+
+def import_state(state: object) -> Content:
+    """Read a version-1 state.
+
+    Raises:
+        MalformedError: It is not of the format.
+    """
+    fields = _object(state, "the state")
+    if fields.get("v") != 1:
+        raise MalformedError(_WHAT, "`v` is not 1")
+    registers = Registers()
+    for name, entry in _named(fields.get("regs"), "`regs`"):
+        registers.entries[name] = _read_register(entry)
+    lists: Lists = {}
+    for name, entries in _named(fields.get("lists"), "`lists`"):
+        lists[name] = _read_list(entries)
+    extension = fields.get("x")
+    maps = _read_maps(extension.get("maps", {})) if isinstance(extension, dict) else {}
+    return Content(registers, lists, maps, _counter_max(registers, lists, maps))
+
+
+def _counter_max(registers: Registers, lists: Lists, maps: Maps) -> int:
+    counters = [entry.counter for entry in registers.entries.values()]
+    for sequence in lists.values():
+        if isinstance(sequence, RunSequence):
+            counters.append(sequence.high)
+        else:
+            counters.extend(node.counter for node in sequence.nodes.values())
+    for entries in maps.values():
+        for entry in entries.entries.values():
+            counters.extend(put[0] for put in entry.puts.values())
+            counters.extend(entry.seen.values())
+    return max(counters, default=0)
+
+
+def _nodes(sequence: RunSequence | NodeSequence) -> Iterable[Node]:
+    nodes = sequence if isinstance(sequence, NodeSequence) else NodeSequence.of(sequence)
+    return nodes.nodes.values()
+
+
+def _register_entry(entry: Register) -> dict[str, Any]:
+    return {
+        "clock": {"c": entry.counter, "r": entry.replica},
+        "value": fresh(entry.value),
+        "deleted": entry.deleted,
+    }
+
+
+def _node_entry(node: Node) -> dict[str, Any]:
+    return {
+        "id": node.id,
+        "after": node.after,
+        "clock": {"c": node.counter, "r": node.replica},
+        "value": fresh(node.value),
+        "deleted": node.deleted,
+        "pending": node.pending,
+    }
+
+
+def _node_age(node: dict[str, Any]) -> tuple[int, str, str]:
+    return node["clock"]["c"], node["clock"]["r"], node["id"]
+
+
+def _map_entries(maps: Maps) -> dict[str, Any]:
+    return {
+        name: {
+            key: {
+                "puts": {
+                    replica: [counter, fresh(value)]
+                    for replica, (counter, value) in entry.puts.items()
+                },
+                "seen": dict(entry.seen),
+            }
+            for key, entry in entries.entries.items()
+        }
+        for name, entries in maps.items()
+    }
+
+
+def _object(value: object, what: str) -> dict[Any, Any]:
+    if not isinstance(value, dict):
+        raise MalformedError(_WHAT, f"{what} is not an object")
+    return value
+
+
+def _named(value: object, what: str) -> Iterator[tuple[str, object]]:
+    """The members of an object, without the name that everyone ignores."""
+    for name, member in _object(value, what).items():
+        if not isinstance(name, str):
+            raise MalformedError(_WHAT, f"a name in {what} is not text")
+        if name != IGNORED_NAME:
+            yield name, member
+
+
+def _flag(fields: dict[Any, Any], member: str, default: bool | None = None) -> bool:
+    flag = fields.get(member, default)
+    if not isinstance(flag, bool):
+        raise MalformedError(_WHAT, f"`{member}` is not true or false")
+    return flag
+
+
+def _read_register(entry: object) -> Register:
+    fields = _object(entry, "a register")
+    counter, replica = read_clock(fields.get("clock"), _WHAT)
+    return Register(
+        counter, replica, read_value(fields.get("value"), _WHAT), _flag(fields, "deleted")
+    )
+
+
+def _read_list(entries: object) -> RunSequence | NodeSequence:
+    if not isinstance(entries, list):
+        raise MalformedError(_WHAT, "a list is not an array of nodes")
+    nodes = NodeSequence(map(_read_node, entries))
+    return nodes.settled() or nodes
+
+
+def _read_node(entry: object) -> Node:
+    fields = _object(entry, "a node")
+    counter, replica = read_clock(fields.get("clock"), _WHAT)
+    id, after = fields.get("id"), fields.get("after")
+    if not isinstance(id, str) or not id or not isinstance(after, str):
+        raise MalformedError(_WHAT, "a node's `id` or `after` is not text, or the id is empty")
+    value = read_value(fields.get("value"), _WHAT)
+    deleted, pending = _flag(fields, "deleted"), _flag(fields, "pending", default=False)
+    return Node(id, after, counter, replica, value, deleted, pending)
+
+
+def _read_maps(value: object) -> Maps:
+    maps: Maps = {}
+    for name, keys in _named(value, "`x.maps`"):
+        entries = maps[name] = ObservedRemoveMap()
+        for key, entry in _object(keys, "a map").items():
+            fields = _object(entry, "a map entry")
+            if not isinstance(key, str):
+                raise MalformedError(_WHAT, "a map key is not text")
+            entries.drop(key, read_counters(fields.get("seen"), _WHAT))
+            for replica, put in _object(fields.get("puts"), "`puts`").items():
+                if not isinstance(replica, str) or not isinstance(put, list) or len(put) != 2:
+                    raise MalformedError(_WHAT, "a put is not a counter and a value by replica")
+                counter = read_counter(put[0], _WHAT)
+                entries.put(key, counter, replica, read_value(put[1], _WHAT))
+    return maps

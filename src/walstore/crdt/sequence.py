@@ -1,0 +1,554 @@
+"""A list whose ops keep the causal shape, as a replicated growable array of runs.
+
+- An element follows its anchor; of several with one anchor the newest clock comes first.
+- Every anchor is present and older than what hangs on it. Then an element belongs right after
+  its anchor, past everything newer: whatever is newer there hangs on the anchor as well.
+- An op that would break this is not taken (`False`); the owner then goes on with a
+  `NodeSequence`, which is exact for any shape.
+- Removed elements stay as anchors, with their values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from walstore.crdt.changes import Change, ListChanged
+from walstore.crdt.index import SpanIndex
+from walstore.crdt.ops import fresh
+from walstore.crdt.runs import Insert, Remove, Values
+from walstore.crdt.tree import SPAN_SIZE_MAX, Leaf, Span, Tree
+
+
+class RunSequence:
+    """One list, held as spans in document order."""
+
+    __slots__ = (
+        "_arrived",
+        "_base",
+        "_indexes",
+        "_open_end",
+        "_open_replica",
+        "_open_start",
+        "_span",
+        "_text",
+        "_tree",
+        "high",
+    )
+
+    def __init__(
+        self, spans: list[Span] | None = None, arrived: list[tuple[str, int, int]] | None = None
+    ) -> None:
+        """Take spans that are in document order.
+
+        Args:
+            spans: The spans, which now belong to the sequence.
+            arrived: The elements in order of arrival, as `(replica, first counter, end)`.
+        """
+        # The highest counter in the list: whatever is above it is newer than all it holds.
+        self.high = 0
+        self._tree = Tree(spans or [])
+        self._indexes: dict[str, SpanIndex] = {}
+        for span in sorted(spans or (), key=_counter):
+            self._index(span.replica).add(span)
+            self.high = max(self.high, span.counter + len(span.values) - 1)
+        # Elements in order of arrival: closed stretches, then the one that may still grow.
+        self._arrived = arrived or []
+        self._open_replica = ""
+        self._open_start = 0
+        self._open_end = 0
+        # Where the last local edit was: a span, and how many live elements stand before it.
+        self._span: Span | None = None
+        self._base = 0
+        self._text: str | None = None
+
+    def __len__(self) -> int:
+        return self._tree.root.live
+
+    # ── reading ────────────────────────────────────────────────────────────────────────
+
+    def text(self) -> str:
+        """The live values that are strings, joined."""
+        if self._text is None:
+            self._text = "".join([_joined(span.values) for span in self._tree.spans() if span.live])
+        return self._text
+
+    def values(self) -> list[Any]:
+        """The live values in order, copied."""
+        values: list[Any] = []
+        for span in self._tree.spans():
+            if span.live:
+                values.extend(span.values if isinstance(span.values, str) else fresh(span.values))
+        return values
+
+    def ids(self) -> list[str]:
+        """The ids of the live elements in order."""
+        return [
+            f"{counter}@{span.replica}"
+            for span in self._tree.spans()
+            if span.live
+            for counter in range(span.counter, span.counter + span.live)
+        ]
+
+    def clock_at(self, position: int) -> tuple[int, str]:
+        """Counter and replica of the live element at a position within the list."""
+        span, offset = self._tree.locate(position)
+        return span.counter + offset, span.replica
+
+    def stretches(self, position: int, count: int) -> Iterator[tuple[str, int, int]]:
+        """The ids of `count` live elements from a position on, as `(replica, counter, size)`."""
+        while count > 0:
+            span, offset = self._tree.locate(position)
+            size = min(count, span.live - offset)
+            yield span.replica, span.counter + offset, size
+            position += size
+            count -= size
+
+    def find(self, replica: str, counter: int) -> tuple[int, bool] | None:
+        """Where an element is: the number of live elements before it, and whether it is live."""
+        index = self._indexes.get(replica)
+        span = index.find(counter) if index is not None else None
+        if span is None:
+            return None
+        if not span.live:
+            return self._tree.position(span), False
+        return self._tree.position(span) + counter - span.counter, True
+
+    def spans(self) -> Iterator[Span]:
+        """Every span in document order, removed ones too."""
+        return self._tree.spans()
+
+    def arrived(self) -> Iterator[tuple[str, int, int]]:
+        """Every element in order of arrival, as `(replica, first counter, end)`."""
+        yield from self._arrived
+        if self._open_end:
+            yield self._open_replica, self._open_start, self._open_end
+
+    def pieces(self, replica: str, start: int, end: int) -> Iterator[tuple[Span, int, int]]:
+        """The parts of spans, as `(span, first, past)` offsets, that hold counters of a replica."""
+        index = self._indexes[replica]
+        while start < end:
+            span = index.find(start)
+            assert span is not None
+            first = start - span.counter
+            past = min(len(span.values), end - span.counter)
+            yield span, first, past
+            start = span.counter + past
+
+    def as_runs(self, name: str) -> Iterator[Insert | Remove]:
+        """Ops that fold into this list: what is inserted, then what is removed of it.
+
+        The clocks of the removes are made up; a remove of a known element does not use its clock.
+        """
+        removed: list[Remove] = []
+        # In document order an anchor always comes before what hangs on it.
+        for span in self._tree.spans():
+            values = span.values if isinstance(span.values, str) else fresh(span.values)
+            yield Insert(
+                name, span.replica, span.counter, span.after_replica, span.after_counter, values
+            )
+            if not span.live:
+                size = len(span.values)
+                removed.append(
+                    Remove(name, span.replica, span.counter, span.replica, span.counter, size)
+                )
+        yield from removed
+
+    def copy(self) -> RunSequence:
+        """An independent copy."""
+        spans = [
+            Span(
+                span.replica,
+                span.counter,
+                span.after_replica,
+                span.after_counter,
+                span.values if isinstance(span.values, str) else fresh(span.values),
+                span.live,
+            )
+            for span in self._tree.spans()
+        ]
+        return RunSequence(spans, list(self.arrived()))
+
+    def check(self) -> None:
+        """Check the sums, bounds and indexes against the spans.
+
+        Raises:
+            AssertionError: One of them is wrong.
+        """
+        elements = {("", 0)}
+        for span in self._tree.spans():
+            size = len(span.values)
+            assert 0 < size <= SPAN_SIZE_MAX
+            assert span.live in (0, size)
+            assert (span.after_replica, span.after_counter) in elements, "anchors come first"
+            assert (span.after_counter, span.after_replica) < (span.counter, span.replica)
+            assert span.counter + size - 1 <= self.high
+            for counter in range(span.counter, span.counter + size):
+                assert (span.replica, counter) not in elements, "an element is there once"
+                elements.add((span.replica, counter))
+                assert self._indexes[span.replica].find(counter) is span
+        self._tree.check()
+        arrived = [
+            (replica, counter)
+            for replica, start, end in self.arrived()
+            for counter in range(start, end)
+        ]
+        assert len(arrived) == len(elements) - 1
+        assert elements.issuperset(arrived)
+        if self._text is not None:
+            cached, self._text = self._text, None
+            assert cached == self.text()
+        if self._span is not None:
+            assert self._base == self._tree.position(self._span)
+
+    # ── local edits: positions, and a clock newer than all ─────────────────────────────
+
+    def insert_at(
+        self, position: int, values: Values, replica: str, counter: int
+    ) -> tuple[str, int]:
+        """Insert before a position with a clock above every clock in the list.
+
+        Returns:
+            The anchor: its replica and counter, the counter 0 for the head.
+        """
+        if position > self._tree.root.live:
+            position = self._tree.root.live
+        if position <= 0:
+            self._arrive(replica, counter, len(values))
+            leaf = self._tree.first_leaf()
+            self._span = self._add(leaf, 0, replica, counter, "", 0, values)
+            self._base = 0
+            return "", 0
+        span, offset = self._seek(position - 1)
+        size = len(span.values)
+        after_replica, after_counter = span.replica, span.counter + offset
+        self._arrive(replica, counter, len(values))
+        if offset + 1 == size and self._extend(span, values, replica, counter):
+            return after_replica, after_counter
+        base = self._base
+        if offset + 1 < size:
+            self._cut(span, offset + 1)
+        leaf = span.leaf
+        place = leaf.spans.index(span) + 1
+        self._span = self._add(leaf, place, replica, counter, after_replica, after_counter, values)
+        self._base = base + offset + 1
+        return after_replica, after_counter
+
+    def remove_at(self, position: int, count: int) -> list[tuple[str, int, int]]:
+        """Remove `count` live elements from a position on.
+
+        Returns:
+            What was removed, as `(replica, counter, size)` in document order.
+        """
+        removed: list[tuple[str, int, int]] = []
+        while count > 0:
+            span, offset = self._seek(position)
+            size = span.live - offset
+            if size > count:
+                size = count
+            removed.append((span.replica, span.counter + offset, size))
+            self._kill(span, offset, size)
+            # Before the cut nothing has moved; a span cut at its start is the removed part now.
+            self._span = span if offset else None
+            count -= size
+        return removed
+
+    # ── ops of others ──────────────────────────────────────────────────────────────────
+
+    def insert_run(self, run: Insert, changes: list[Change] | None = None) -> bool:
+        """Fold an insert; elements that are known already are passed over.
+
+        Returns:
+            Whether it was taken. If not, it may have been taken in part, and can be folded again.
+        """
+        index = self._indexes.get(run.replica)
+        if index is not None and run.counter < index.end:
+            return self._insert_unknown(index, run, changes)
+        return self._insert(
+            run.replica,
+            run.counter,
+            run.after_replica,
+            run.after_counter,
+            run.values,
+            run.list,
+            changes,
+        )
+
+    def remove_run(self, run: Remove, changes: list[Change] | None = None) -> bool:
+        """Fold a remove; elements that are removed already are passed over.
+
+        Returns:
+            Whether it was taken. If not, nothing has changed.
+        """
+        index = self._indexes.get(run.target_replica)
+        if index is None:
+            return False
+        first = run.target_counter if run.step > 0 else run.target_counter - run.size + 1
+        end = first + run.size
+        counter = first
+        while counter < end:
+            span = index.find(counter)
+            if span is None:
+                return False
+            counter = span.counter + len(span.values)
+        self._span = None
+        self._text = None
+        counter = first
+        while counter < end:
+            span = index.find(counter)
+            assert span is not None
+            size = min(end, span.counter + len(span.values)) - counter
+            if span.live:
+                offset = counter - span.counter
+                if changes is not None:
+                    position = self._tree.position(span) + offset
+                    changes.append(ListChanged(run.list, position, size, ""))
+                self._kill(span, offset, size)
+            counter += size
+        return True
+
+    # ── inside ─────────────────────────────────────────────────────────────────────────
+
+    def _index(self, replica: str) -> SpanIndex:
+        index = self._indexes.get(replica)
+        if index is None:
+            index = self._indexes[replica] = SpanIndex(replica)
+        return index
+
+    def _seek(self, position: int) -> tuple[Span, int]:
+        span = self._span
+        if span is not None:
+            offset = position - self._base
+            if 0 <= offset < span.live:
+                return span, offset
+        span, offset = self._tree.locate(position)
+        self._span = span
+        self._base = position - offset
+        return span, offset
+
+    def _arrive(self, replica: str, counter: int, size: int) -> None:
+        self._text = None
+        end = counter + size
+        if end > self.high:
+            self.high = end - 1
+        if counter == self._open_end and replica == self._open_replica:
+            self._open_end = end
+            return
+        if self._open_end:
+            self._arrived.append((self._open_replica, self._open_start, self._open_end))
+        self._open_replica = replica
+        self._open_start = counter
+        self._open_end = end
+
+    def _extend(self, span: Span, values: Values, replica: str, counter: int) -> bool:
+        """Append to a live span what continues it; whether it does."""
+        size = len(span.values)
+        count = len(values)
+        if (
+            span.counter + size != counter
+            or span.replica != replica
+            or not span.live
+            or size + count > SPAN_SIZE_MAX
+            or values.__class__ is not span.values.__class__
+        ):
+            return False
+        span.values = span.values + values  # type: ignore[operator]
+        span.live += count
+        index = self._indexes[replica]
+        if counter + count > index.end:
+            index.end = counter + count
+        leaf = span.leaf
+        leaf.live += count
+        branch = leaf.parent
+        while branch is not None:
+            branch.live += count
+            branch = branch.parent
+        return True
+
+    def _add(
+        self,
+        leaf: Leaf,
+        place: int,
+        replica: str,
+        counter: int,
+        after_replica: str,
+        after_counter: int,
+        values: Values,
+    ) -> Span:
+        """Put a new run into the tree and return its first span."""
+        index = self._index(replica)
+        replica = index.replica
+        if len(values) <= SPAN_SIZE_MAX:
+            span = Span(replica, counter, after_replica, after_counter, values, len(values))
+            self._tree.place(leaf, place, span)
+            index.add(span)
+            return span
+        first: Span | None = None
+        for start in range(0, len(values), SPAN_SIZE_MAX):
+            part = values[start : start + SPAN_SIZE_MAX]
+            span = Span(replica, counter + start, after_replica, after_counter, part, len(part))
+            self._tree.place(leaf, place, span)
+            index.add(span)
+            leaf = span.leaf
+            place = leaf.spans.index(span) + 1
+            after_replica, after_counter = replica, counter + start + len(part) - 1
+            first = first or span
+        assert first is not None
+        return first
+
+    def _cut(self, span: Span, offset: int) -> Span:
+        right = self._tree.cut(span, offset)
+        self._indexes[span.replica].add(right)
+        return right
+
+    def _insert_unknown(self, index: SpanIndex, run: Insert, changes: list[Change] | None) -> bool:
+        """Insert those parts of a run whose ids are new."""
+        counter, end = run.counter, run.counter + len(run.values)
+        while counter < end:
+            known = index.find(counter)
+            if known is not None:
+                counter = known.counter + len(known.values)
+                continue
+            following = index.first_from(counter)
+            stop = end if following is None else min(end, following.counter)
+            part = run.values[counter - run.counter : stop - run.counter]
+            if counter == run.counter:
+                after_replica, after_counter = run.after_replica, run.after_counter
+            else:
+                after_replica, after_counter = run.replica, counter - 1
+            if not self._insert(
+                run.replica, counter, after_replica, after_counter, part, run.list, changes
+            ):
+                return False
+            counter = stop
+        return True
+
+    def _insert(
+        self,
+        replica: str,
+        counter: int,
+        after_replica: str,
+        after_counter: int,
+        values: Values,
+        name: str,
+        changes: list[Change] | None,
+    ) -> bool:
+        anchor: Span | None = None
+        if after_counter == 0:
+            leaf, place = self._tree.first_leaf(), 0
+        else:
+            index = self._indexes.get(after_replica)
+            anchor = index.find(after_counter) if index is not None else None
+            if anchor is None or (counter, replica) <= (after_counter, after_replica):
+                return False
+            offset = after_counter - anchor.counter + 1
+            # If the anchor is inside a span, what is newer than the rest comes before the rest.
+            inside = offset < len(anchor.values)
+            if inside and (counter, replica) > (after_counter + 1, after_replica):
+                self._cut(anchor, offset)
+            leaf = anchor.leaf
+            place = leaf.spans.index(anchor) + 1
+        if counter <= self.high:
+            leaf, place = self._tree.first_older(leaf, place, counter, replica)
+        self._span = None
+        self._arrive(replica, counter, len(values))
+        previous = leaf.spans[place - 1] if place else None
+        if (
+            previous is None
+            or previous is not anchor
+            or not self._extend(anchor, values, replica, counter)
+        ):
+            previous = self._add(
+                leaf, place, replica, counter, after_replica, after_counter, values
+            )
+        if changes is not None:
+            position = self._tree.position(previous) + counter - previous.counter
+            changes.append(ListChanged(name, position, 0, values))
+        return True
+
+    def _kill(self, span: Span, offset: int, count: int) -> None:
+        """Remove live elements of one span, joining them to removed neighbours."""
+        self._text = None
+        size = len(span.values)
+        if count == size:
+            span.live = 0
+            self._tree.grow(span.leaf, -count)
+            self._join_neighbours(span)
+            return
+        spans = span.leaf.spans
+        place = spans.index(span)
+        if offset + count == size:
+            if place + 1 < len(spans) and _continues(span, spans[place + 1], count):
+                self._shift_right(span, spans[place + 1], offset)
+                return
+        elif offset == 0:
+            if place and _continues(spans[place - 1], span, count):
+                self._shift_left(spans[place - 1], span, count)
+                return
+        else:
+            self._cut(span, offset + count)
+        removed = self._cut(span, offset) if offset else span
+        if not offset:
+            self._cut(span, count)
+        removed.live = 0
+        self._tree.grow(removed.leaf, -count)
+
+    def _shift_right(self, span: Span, removed: Span, offset: int) -> None:
+        """Move the tail of a live span to the front of the removed span that continues it."""
+        count = len(span.values) - offset
+        self._indexes[removed.replica].move(removed, removed.counter - count)
+        removed.values = span.values[offset:] + removed.values  # type: ignore[operator]
+        removed.counter -= count
+        removed.after_counter -= count
+        span.values = span.values[:offset]
+        span.live = offset
+        self._tree.grow(span.leaf, -count)
+
+    def _shift_left(self, removed: Span, span: Span, count: int) -> None:
+        """Move the head of a live span to the end of the removed span that it continues."""
+        self._indexes[span.replica].move(span, span.counter + count)
+        removed.values = removed.values + span.values[:count]  # type: ignore[operator]
+        span.values = span.values[count:]
+        span.counter += count
+        span.after_counter = span.counter - 1
+        span.live -= count
+        self._tree.grow(span.leaf, -count)
+
+    def _join_neighbours(self, span: Span) -> None:
+        spans = span.leaf.spans
+        place = spans.index(span)
+        if place + 1 < len(spans):
+            self._join(span, place + 1)
+        if place:
+            self._join(spans[place - 1], place)
+
+    def _join(self, left: Span, place: int) -> None:
+        """Let a removed span take over the removed one that continues it, if it does."""
+        right = left.leaf.spans[place]
+        if left.live or right.live or not _continues(left, right, len(left.values)):
+            return
+        del left.leaf.spans[place]
+        self._indexes[right.replica].drop(right)
+        left.values = left.values + right.values  # type: ignore[operator]
+
+
+def _counter(span: Span) -> int:
+    return span.counter
+
+
+def _joined(values: Values) -> str:
+    if isinstance(values, str):
+        return values
+    return "".join([value for value in values if isinstance(value, str)])
+
+
+def _continues(left: Span, right: Span, count: int) -> bool:
+    """Whether `count` elements may pass between two neighbours, one of them removed."""
+    return (
+        right.counter == left.counter + len(left.values)
+        and right.after_counter == right.counter - 1
+        and left.replica == right.replica == right.after_replica
+        and (not left.live or not right.live)
+        and left.values.__class__ is right.values.__class__
+        and len(left.values if right.live else right.values) + count <= SPAN_SIZE_MAX
+    )

@@ -1,0 +1,310 @@
+"""Spans in document order, in a counted tree: positions are found, and places kept, in log n.
+
+    Branch(live=9) ── Leaf(live=6) ── Span("Hel") Span("lo ") Span(removed)
+                  └── Leaf(live=3) ── Span("you")
+
+- A span is a stretch of elements of one replica with consecutive counters, each chained to the
+  one before, all live or all removed. It is at most `SPAN_SIZE_MAX` long, so that an edit
+  inside it copies little.
+- Every node knows how many live elements are below it (`live`) and a lower bound of the
+  counters of the spans below it (`low`), which lets a search for an older span skip it.
+- Spans are never empty, and a leaf in the tree never is, except the root of an empty list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from walstore.crdt.clock import COUNTER_MAX
+from walstore.crdt.runs import Values
+
+SPAN_SIZE_MAX = 4096
+# Short rows keep the linear steps inside a node cheaper than the climb between nodes.
+WIDTH_MAX = 24
+
+
+class Span:
+    """Elements `<counter + i>@<replica>`, the first one anchored, the others chained."""
+
+    __slots__ = ("after_counter", "after_replica", "counter", "leaf", "live", "replica", "values")
+
+    leaf: Leaf
+
+    def __init__(
+        self,
+        replica: str,
+        counter: int,
+        after_replica: str,
+        after_counter: int,
+        values: Values,
+        live: int,
+    ) -> None:
+        self.replica = replica
+        self.counter = counter
+        self.after_replica = after_replica
+        self.after_counter = after_counter
+        self.values = values
+        self.live = live
+
+
+class Leaf:
+    """A row of spans."""
+
+    __slots__ = ("live", "low", "parent", "spans")
+
+    live: int
+    low: int
+
+    def __init__(self, spans: list[Span]) -> None:
+        self.parent: Branch | None = None
+        self.spans = spans
+        self.adopt()
+
+    def adopt(self) -> None:
+        """Take the spans as one's own and count them afresh."""
+        live, low = 0, COUNTER_MAX
+        for span in self.spans:
+            span.leaf = self
+            live += span.live
+            if span.counter < low:
+                low = span.counter
+        self.live = live
+        self.low = low
+
+
+class Branch:
+    """A row of leaves, or of branches."""
+
+    __slots__ = ("children", "live", "low", "parent")
+
+    live: int
+    low: int
+
+    def __init__(self, children: list[Node]) -> None:
+        self.parent: Branch | None = None
+        self.children = children
+        self.adopt()
+
+    def adopt(self) -> None:
+        """Take the children as one's own and count them afresh."""
+        live, low = 0, COUNTER_MAX
+        for child in self.children:
+            child.parent = self
+            live += child.live
+            if child.low < low:
+                low = child.low
+        self.live = live
+        self.low = low
+
+
+Node: TypeAlias = Leaf | Branch
+
+
+class Tree:
+    """All spans of one list in document order."""
+
+    __slots__ = ("root",)
+
+    def __init__(self, spans: list[Span]) -> None:
+        """Build the tree from spans that are already in document order."""
+        # Rows start three quarters full, so that the first edits do not split each of them.
+        width = WIDTH_MAX * 3 // 4
+        level: list[Node] = [
+            Leaf(spans[start : start + width]) for start in range(0, len(spans), width)
+        ]
+        while len(level) > 1:
+            level = [Branch(level[start : start + width]) for start in range(0, len(level), width)]
+        self.root: Node = level[0] if level else Leaf([])
+
+    def locate(self, position: int) -> tuple[Span, int]:
+        """The span that holds the live element at `position`, and the offset in that span."""
+        node = self.root
+        while isinstance(node, Branch):
+            for child in node.children:
+                if position < child.live:
+                    break
+                position -= child.live
+            node = child
+        for span in node.spans:
+            if position < span.live:
+                break
+            position -= span.live
+        return span, position
+
+    def position(self, span: Span) -> int:
+        """How many live elements stand before the span."""
+        position = 0
+        leaf = span.leaf
+        for sibling in leaf.spans:
+            if sibling is span:
+                break
+            position += sibling.live
+        child: Node = leaf
+        branch = leaf.parent
+        while branch is not None:
+            for node in branch.children:
+                if node is child:
+                    break
+                position += node.live
+            child = branch
+            branch = branch.parent
+        return position
+
+    def spans(self) -> Iterator[Span]:
+        """Every span in document order."""
+        for leaf in self.leaves():
+            yield from leaf.spans
+
+    def leaves(self) -> Iterator[Leaf]:
+        """Every leaf in document order."""
+        stack: list[Node] = [self.root]
+        while stack:
+            node = stack.pop()
+            if isinstance(node, Leaf):
+                yield node
+            else:
+                stack.extend(reversed(node.children))
+
+    def first_leaf(self) -> Leaf:
+        """The leaf at the head of the list."""
+        node = self.root
+        while isinstance(node, Branch):
+            node = node.children[0]
+        return node
+
+    def last_leaf(self) -> Leaf:
+        """The leaf at the end of the list."""
+        node = self.root
+        while isinstance(node, Branch):
+            node = node.children[-1]
+        return node
+
+    def place(self, leaf: Leaf, index: int, span: Span) -> None:
+        """Put a new span into a leaf."""
+        spans = leaf.spans
+        spans.insert(index, span)
+        span.leaf = leaf
+        live, counter = span.live, span.counter
+        leaf.live += live
+        if counter < leaf.low:
+            leaf.low = counter
+        branch = leaf.parent
+        while branch is not None:
+            branch.live += live
+            if counter < branch.low:
+                branch.low = counter
+            branch = branch.parent
+        if len(spans) > WIDTH_MAX:
+            self._split_leaf(leaf)
+
+    def grow(self, leaf: Leaf, size: int) -> None:
+        """Count `size` more (or, if negative, fewer) live elements in a leaf."""
+        leaf.live += size
+        branch = leaf.parent
+        while branch is not None:
+            branch.live += size
+            branch = branch.parent
+
+    def cut(self, span: Span, offset: int) -> Span:
+        """Split a span in two and return the right part."""
+        values = span.values
+        right = Span(
+            span.replica,
+            span.counter + offset,
+            span.replica,
+            span.counter + offset - 1,
+            values[offset:],
+            span.live - offset if span.live else 0,
+        )
+        span.values = values[:offset]
+        if span.live:
+            span.live = offset
+        # The sums and bounds above stay as they are: the same elements are below.
+        leaf = span.leaf
+        leaf.spans.insert(leaf.spans.index(span) + 1, right)
+        right.leaf = leaf
+        if len(leaf.spans) > WIDTH_MAX:
+            self._split_leaf(leaf)
+        return right
+
+    def first_older(self, leaf: Leaf, index: int, counter: int, replica: str) -> tuple[Leaf, int]:
+        """The place of the first span, from a place on, whose first clock is below a clock.
+
+        Returns:
+            The leaf and the index in it; the end of the list if there is no such span.
+        """
+        node: Leaf | None = leaf
+        while node is not None:
+            spans = node.spans
+            while index < len(spans):
+                span = spans[index]
+                if span.counter < counter or (span.counter == counter and span.replica < replica):
+                    return node, index
+                index += 1
+            node, index = _next_leaf(node, counter), 0
+        last = self.last_leaf()
+        return last, len(last.spans)
+
+    def check(self) -> None:
+        """Check that every node counts what is below it.
+
+        Raises:
+            AssertionError: One does not.
+        """
+        stack: list[Node] = [self.root]
+        while stack:
+            node = stack.pop()
+            if isinstance(node, Leaf):
+                assert all(span.leaf is node for span in node.spans)
+                assert all(span.counter >= node.low for span in node.spans)
+                assert node.live == sum(span.live for span in node.spans)
+                assert len(node.spans) <= WIDTH_MAX
+                assert node.spans or node is self.root
+            else:
+                assert all(child.parent is node for child in node.children)
+                assert all(child.low >= node.low for child in node.children)
+                assert node.live == sum(child.live for child in node.children)
+                assert 1 < len(node.children) <= WIDTH_MAX or node is not self.root
+                stack.extend(node.children)
+
+    def _split_leaf(self, leaf: Leaf) -> None:
+        half = len(leaf.spans) // 2
+        right = Leaf(leaf.spans[half:])
+        del leaf.spans[half:]
+        leaf.adopt()
+        self._insert_beside(leaf, right)
+
+    def _insert_beside(self, left: Node, right: Node) -> None:
+        parent = left.parent
+        if parent is None:
+            self.root = Branch([left, right])
+            return
+        children = parent.children
+        children.insert(children.index(left) + 1, right)
+        right.parent = parent
+        if len(children) > WIDTH_MAX:
+            half = len(children) // 2
+            beside = Branch(children[half:])
+            del children[half:]
+            parent.adopt()
+            self._insert_beside(parent, beside)
+
+
+def _next_leaf(leaf: Leaf, counter: int) -> Leaf | None:
+    """The next leaf to the right that may hold a span with a first counter up to `counter`."""
+    node: Node = leaf
+    parent = node.parent
+    while parent is not None:
+        siblings = parent.children
+        for index in range(siblings.index(node) + 1, len(siblings)):
+            if siblings[index].low <= counter:
+                return _descend(siblings[index], counter)
+        node, parent = parent, parent.parent
+    return None
+
+
+def _descend(node: Node, counter: int) -> Leaf:
+    while isinstance(node, Branch):
+        node = next(child for child in node.children if child.low <= counter)
+    return node

@@ -1,0 +1,221 @@
+"""Local edits by position: folded at once, and recorded as runs to send.
+
+- Every edit is stamped with clocks above everything that the document has seen.
+- Positions are clamped as the format says: at or below 0 is the head, past the end is the end.
+- Edits that follow on from one another are recorded as one run, until they are taken.
+- Names and values that peers would drop or misread are refused before anything changes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from walstore.canon import FORBIDDEN_NAMES, check_value
+from walstore.crdt.clock import LamportClock
+from walstore.crdt.convert import RUN_SIZE_MAX, joined, to_run
+from walstore.crdt.crdt import WalCrdt
+from walstore.crdt.ids import element_id
+from walstore.crdt.nodes import NodeSequence
+from walstore.crdt.ops import Json, fresh
+from walstore.crdt.runs import Delete, Drop, Insert, Put, Remove, Run, Set, Values, as_values
+from walstore.crdt.sequence import RunSequence
+from walstore.errors import NameRefusedError, NotJsonError
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class Writer:
+    """One replica's hand on a document."""
+
+    __slots__ = ("_clock", "_crdt", "_runs")
+
+    def __init__(self, crdt: WalCrdt, clock: LamportClock) -> None:
+        """Edit `crdt` as the replica of `clock`."""
+        self._crdt = crdt
+        self._clock = clock
+        self._runs: list[Run] = []
+
+    def insert_text(self, list: str, index: int, text: str) -> None:
+        """Insert characters before a position of a text.
+
+        Raises:
+            NameRefusedError: The name is one that peers would drop.
+            NotJsonError: `text` is not text.
+            ClockExhaustedError: No clock is left.
+        """
+        if text.__class__ is not str:
+            raise NotJsonError(f"text cannot be a {type(text).__name__}")
+        if text.isascii() or _SURROGATE.search(text) is None:
+            self._insert(list, index, text)
+        else:
+            self.insert(list, index, text)
+
+    def insert(self, list: str, index: int, values: Iterable[Json]) -> None:
+        """Insert values before a position of a list.
+
+        Raises:
+            NameRefusedError: The name is one that peers would drop.
+            NotJsonError: A value is not JSON.
+            ClockExhaustedError: No clock is left.
+        """
+        copies = []
+        for value in values:
+            check_value(value)
+            copies.append(fresh(value))
+        index = max(index, 0)
+        for part in as_values(copies):
+            self._insert(list, index, part)
+            index += len(part)
+
+    def remove(self, list: str, index: int, count: int = 1) -> None:
+        """Remove elements from a position of a list on; positions outside it are passed over.
+
+        Raises:
+            NameRefusedError: The name is one that peers would drop.
+            ClockExhaustedError: No clock is left.
+        """
+        sequence = self._crdt.lists.get(list)
+        if sequence.__class__ is not RunSequence:
+            sequence = self._open(list)
+        if index < 0:
+            index, count = 0, count + index
+        count = min(count, len(sequence) - index)
+        if count <= 0:
+            return
+        if isinstance(sequence, NodeSequence):
+            for id in sequence.ids()[index : index + count]:
+                self._fold({"t": "rmv", "list": list, "id": id, "clock": self._tick()})
+            return
+        replica = self._clock.replica_id
+        counter = self._reserve(count)
+        for target, target_counter, size in sequence.remove_at(index, count):
+            self._record(Remove(list, replica, counter, target, target_counter, size))
+            counter += size
+
+    def set(self, register: str, value: Json) -> None:
+        """Write a register.
+
+        Raises:
+            NameRefusedError: The name is one that peers would drop.
+            NotJsonError: The value is not JSON.
+            ClockExhaustedError: No clock is left.
+        """
+        _check_name(register)
+        check_value(value)
+        self._apply(Set(register, self._clock.replica_id, self._reserve(1), fresh(value)))
+
+    def delete(self, register: str) -> None:
+        """Delete a register.
+
+        Raises:
+            NameRefusedError: The name is one that peers would drop.
+            ClockExhaustedError: No clock is left.
+        """
+        _check_name(register)
+        self._apply(Delete(register, self._clock.replica_id, self._reserve(1)))
+
+    def put(self, map: str, key: str, value: Json) -> None:
+        """Write a key of an observed-remove map.
+
+        Raises:
+            NameRefusedError: The name or the key is one that peers would drop.
+            NotJsonError: The value is not JSON.
+            ClockExhaustedError: No clock is left.
+        """
+        _check_name(map)
+        _check_name(key)
+        check_value(value)
+        self._apply(Put(map, key, self._clock.replica_id, self._reserve(1), fresh(value)))
+
+    def drop(self, map: str, key: str) -> None:
+        """Remove a key of an observed-remove map, as far as this replica has seen it written.
+
+        Raises:
+            ClockExhaustedError: No clock is left.
+        """
+        seen = self._crdt.map_seen(map, key)
+        if seen:
+            self._apply(Drop(map, key, self._clock.replica_id, self._reserve(1), seen))
+
+    def take(self) -> list[Run]:
+        """Hand over what was recorded and start afresh."""
+        runs = self._runs
+        self._runs = []
+        return runs
+
+    # ── inside ─────────────────────────────────────────────────────────────────────────
+
+    def _insert(self, list: str, index: int, values: Values) -> None:
+        size = len(values)
+        if not size:
+            return
+        crdt = self._crdt
+        sequence = crdt.lists.get(list)
+        if sequence.__class__ is not RunSequence:
+            sequence = self._open(list)
+        if isinstance(sequence, NodeSequence):
+            self._insert_nodes(sequence, list, index, values)
+            return
+        counter = self._reserve(size)
+        replica = self._clock.replica_id
+        after_replica, after_counter = sequence.insert_at(index, values, replica, counter)
+        if self._runs:
+            last = self._runs[-1]
+            if (
+                last.__class__ is Insert
+                and after_counter == counter - 1
+                and last.counter + len(last.values) == counter
+                and after_replica == replica
+                and last.list == list
+                and values.__class__ is last.values.__class__
+                and len(last.values) < RUN_SIZE_MAX
+            ):
+                last.values = last.values + values  # type: ignore[operator]
+                return
+        self._runs.append(Insert(list, replica, counter, after_replica, after_counter, values))
+
+    def _insert_nodes(self, sequence: NodeSequence, list: str, index: int, values: Values) -> None:
+        """Insert into a list that holds free-form ids, one op at a time."""
+        ids = sequence.ids()
+        after = ids[min(index, len(ids)) - 1] if index > 0 and ids else ""
+        for value in values:
+            clock = self._tick()
+            id = element_id(clock["c"], clock["r"])
+            self._fold(
+                {"t": "ins", "list": list, "id": id, "after": after, "clock": clock, "value": value}
+            )
+            after = id
+
+    def _open(self, name: str) -> RunSequence | NodeSequence:
+        _check_name(name)
+        return self._crdt.sequence(name)
+
+    def _reserve(self, count: int) -> int:
+        clock, crdt = self._clock, self._crdt
+        clock.observe_counter(crdt.counter)
+        first = clock.reserve(count)
+        crdt.counter = first + count - 1
+        return first
+
+    def _tick(self) -> Any:
+        return {"c": self._reserve(1), "r": self._clock.replica_id}
+
+    def _fold(self, op: Any) -> None:
+        self._apply(to_run(op))
+
+    def _apply(self, run: Run) -> None:
+        self._crdt.fold_runs((run,))
+        self._record(run)
+
+    def _record(self, run: Run) -> None:
+        if not self._runs or not joined(self._runs[-1], run):
+            self._runs.append(run)
+
+
+def _check_name(name: str) -> None:
+    if name.__class__ is not str:
+        raise NotJsonError(f"a name cannot be a {type(name).__name__}")
+    if name in FORBIDDEN_NAMES:
+        raise NameRefusedError(name)
