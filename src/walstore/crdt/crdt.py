@@ -14,6 +14,7 @@ from typing import Any, assert_never
 
 from walstore.canon import canonical_text
 from walstore.crdt import exchange
+from walstore.crdt.build import build_sequence
 from walstore.crdt.changes import Change, ListChanged, MapChanged, RegisterChanged
 from walstore.crdt.convert import to_run, to_runs
 from walstore.crdt.ids import element_id, parse_element_id
@@ -28,6 +29,9 @@ Sequence = RunSequence | NodeSequence
 
 # Peers can neither show nor export a register or list of this name, so nobody does.
 IGNORED_NAME = "__proto__"
+
+# From here on, laying a new list out at once is cheaper than placing run after run.
+BUILD_RUNS_MIN = 64
 
 
 class WalCrdt:
@@ -74,6 +78,8 @@ class WalCrdt:
             runs: The runs; their values belong to the document from now on.
             changes: If given, what changed is appended to it.
         """
+        if isinstance(runs, list) and len(runs) >= BUILD_RUNS_MIN:
+            runs = self._build_lists(runs, changes)
         for run in runs:
             match run:
                 case Insert():
@@ -297,6 +303,36 @@ class WalCrdt:
             changed = entries.drop(run.key, run.seen)
         if changed and changes is not None:
             changes.append(MapChanged(run.map, run.key))
+
+    def _build_lists(self, runs: list[Run], changes: list[Change] | None) -> list[Run]:
+        """Lay out those lists that these runs begin; the runs that are left to fold."""
+        inserts: dict[str, list[Insert]] = {}
+        removes: dict[str, list[Remove]] = {}
+        for run in runs:
+            if isinstance(run, Insert):
+                inserts.setdefault(run.list, []).append(run)
+            elif isinstance(run, Remove):
+                removes.setdefault(run.list, []).append(run)
+            elif isinstance(run, Verbatim):
+                # What no run can say may need its place in between.
+                return runs
+        built: set[str] = set()
+        for name, own in inserts.items():
+            if len(own) < BUILD_RUNS_MIN or name in self.lists or name == IGNORED_NAME:
+                continue
+            sequence = build_sequence(own, removes.get(name, ()))
+            if sequence is None:
+                continue
+            built.add(name)
+            self.lists[name] = sequence
+            self.counter = max(
+                self.counter,
+                sequence.high,
+                *(run.counter + run.size - 1 for run in removes.get(name, ())),
+            )
+            if changes is not None:
+                changes.append(ListChanged(name, 0, 0, sequence.values()))
+        return [run for run in runs if not (isinstance(run, Insert | Remove) and run.list in built)]
 
     def _insert(self, run: Insert, changes: list[Change] | None) -> None:
         name = run.list

@@ -16,23 +16,23 @@ BLOCK_SIZE_MAX = 512
 
 
 class SpanIndex:
-    """The spans of one replica in one list, by counter."""
+    """The spans of one replica in one list, by counter; at least one."""
 
-    __slots__ = ("_blocks", "_firsts", "_starts", "end", "replica")
+    __slots__ = ("_blocks", "_firsts", "_starts", "last", "replica")
 
-    def __init__(self, replica: str) -> None:
-        self.replica = replica
-        # One above the highest counter that the list holds of this replica.
-        self.end = 0
-        self._starts: list[list[int]] = [[]]
-        self._blocks: list[list[Span]] = [[]]
+    def __init__(self, spans: list[Span]) -> None:
+        """Take spans in ascending order."""
+        # The span with the highest counters.
+        self.last = spans[-1]
+        self.replica = self.last.replica
+        size = BLOCK_SIZE_MAX // 2
+        self._blocks = [spans[start : start + size] for start in range(0, len(spans), size)]
+        self._starts = [[span.counter for span in block] for block in self._blocks]
         # The first start of each block; the very first block takes everything below, too.
-        self._firsts: list[int] = [0]
+        self._firsts = [0, *[starts[0] for starts in self._starts[1:]]]
 
     def find(self, counter: int) -> Span | None:
         """The span that holds a counter, or None."""
-        if counter >= self.end:
-            return None
         block = bisect_right(self._firsts, counter) - 1
         place = bisect_right(self._starts[block], counter) - 1
         if place < 0:
@@ -51,17 +51,15 @@ class SpanIndex:
     def add(self, span: Span) -> None:
         """Enter a span."""
         start = span.counter
-        end = start + len(span.values)
-        if end > self.end:
-            self.end = end
+        if start > self.last.counter:
+            self.last = span
             block = len(self._starts) - 1
-        else:
-            block = bisect_right(self._firsts, start) - 1
-        starts = self._starts[block]
-        if not starts or start > starts[-1]:
+            starts = self._starts[block]
             starts.append(start)
             self._blocks[block].append(span)
         else:
+            block = bisect_right(self._firsts, start) - 1
+            starts = self._starts[block]
             place = bisect_left(starts, start)
             starts.insert(place, start)
             self._blocks[block].insert(place, span)
@@ -79,6 +77,8 @@ class SpanIndex:
         elif not starts and len(self._starts) > 1:
             del self._starts[block], self._blocks[block], self._firsts[block]
             self._firsts[0] = 0
+        if span is self.last:
+            self.last = self._blocks[-1][-1]
 
     def move(self, span: Span, counter: int) -> None:
         """Give a span another start; the order of the spans stays the same."""

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Any
 
 from walstore.crdt.changes import Change, ListChanged
@@ -32,8 +33,8 @@ class RunSequence:
         "_open_start",
         "_span",
         "_text",
-        "_tree",
         "high",
+        "tree",
     )
 
     def __init__(
@@ -47,11 +48,12 @@ class RunSequence:
         """
         # The highest counter in the list: whatever is above it is newer than all it holds.
         self.high = 0
-        self._tree = Tree(spans or [])
+        self.tree = Tree(spans or [])
         self._indexes: dict[str, SpanIndex] = {}
-        for span in sorted(spans or (), key=_counter):
-            self._index(span.replica).add(span)
-            self.high = max(self.high, span.counter + len(span.values) - 1)
+        if spans:
+            for replica, own in groupby(sorted(spans, key=_clock), key=_replica):
+                index = self._indexes[replica] = SpanIndex(list(own))
+                self.high = max(self.high, index.last.counter + len(index.last.values) - 1)
         # Elements in order of arrival: closed stretches, then the one that may still grow.
         self._arrived = arrived or []
         self._open_replica = ""
@@ -63,20 +65,20 @@ class RunSequence:
         self._text: str | None = None
 
     def __len__(self) -> int:
-        return self._tree.root.live
+        return self.tree.root.live
 
     # ── reading ────────────────────────────────────────────────────────────────────────
 
     def text(self) -> str:
         """The live values that are strings, joined."""
         if self._text is None:
-            self._text = "".join([_joined(span.values) for span in self._tree.spans() if span.live])
+            self._text = "".join([_joined(span.values) for span in self.tree.spans() if span.live])
         return self._text
 
     def values(self) -> list[Any]:
         """The live values in order, copied."""
         values: list[Any] = []
-        for span in self._tree.spans():
+        for span in self.tree.spans():
             if span.live:
                 values.extend(span.values if isinstance(span.values, str) else fresh(span.values))
         return values
@@ -85,20 +87,20 @@ class RunSequence:
         """The ids of the live elements in order."""
         return [
             f"{counter}@{span.replica}"
-            for span in self._tree.spans()
+            for span in self.tree.spans()
             if span.live
             for counter in range(span.counter, span.counter + span.live)
         ]
 
     def clock_at(self, position: int) -> tuple[int, str]:
         """Counter and replica of the live element at a position within the list."""
-        span, offset = self._tree.locate(position)
+        span, offset = self.tree.locate(position)
         return span.counter + offset, span.replica
 
     def stretches(self, position: int, count: int) -> Iterator[tuple[str, int, int]]:
         """The ids of `count` live elements from a position on, as `(replica, counter, size)`."""
         while count > 0:
-            span, offset = self._tree.locate(position)
+            span, offset = self.tree.locate(position)
             size = min(count, span.live - offset)
             yield span.replica, span.counter + offset, size
             position += size
@@ -111,12 +113,12 @@ class RunSequence:
         if span is None:
             return None
         if not span.live:
-            return self._tree.position(span), False
-        return self._tree.position(span) + counter - span.counter, True
+            return self.tree.position(span), False
+        return self.tree.position(span) + counter - span.counter, True
 
     def spans(self) -> Iterator[Span]:
         """Every span in document order, removed ones too."""
-        return self._tree.spans()
+        return self.tree.spans()
 
     def arrived(self) -> Iterator[tuple[str, int, int]]:
         """Every element in order of arrival, as `(replica, first counter, end)`."""
@@ -142,7 +144,7 @@ class RunSequence:
         """
         removed: list[Remove] = []
         # In document order an anchor always comes before what hangs on it.
-        for span in self._tree.spans():
+        for span in self.tree.spans():
             values = span.values if isinstance(span.values, str) else fresh(span.values)
             yield Insert(
                 name, span.replica, span.counter, span.after_replica, span.after_counter, values
@@ -165,7 +167,7 @@ class RunSequence:
                 span.values if isinstance(span.values, str) else fresh(span.values),
                 span.live,
             )
-            for span in self._tree.spans()
+            for span in self.tree.spans()
         ]
         return RunSequence(spans, list(self.arrived()))
 
@@ -176,7 +178,7 @@ class RunSequence:
             AssertionError: One of them is wrong.
         """
         elements = {("", 0)}
-        for span in self._tree.spans():
+        for span in self.tree.spans():
             size = len(span.values)
             assert 0 < size <= SPAN_SIZE_MAX
             assert span.live in (0, size)
@@ -187,7 +189,7 @@ class RunSequence:
                 assert (span.replica, counter) not in elements, "an element is there once"
                 elements.add((span.replica, counter))
                 assert self._indexes[span.replica].find(counter) is span
-        self._tree.check()
+        self.tree.check()
         arrived = [
             (replica, counter)
             for replica, start, end in self.arrived()
@@ -199,7 +201,7 @@ class RunSequence:
             cached, self._text = self._text, None
             assert cached == self.text()
         if self._span is not None:
-            assert self._base == self._tree.position(self._span)
+            assert self._base == self.tree.position(self._span)
 
     # ── local edits: positions, and a clock newer than all ─────────────────────────────
 
@@ -211,27 +213,27 @@ class RunSequence:
         Returns:
             The anchor: its replica and counter, the counter 0 for the head.
         """
-        if position > self._tree.root.live:
-            position = self._tree.root.live
-        if position <= 0:
-            self._arrive(replica, counter, len(values))
-            leaf = self._tree.first_leaf()
-            self._span = self._add(leaf, 0, replica, counter, "", 0, values)
-            self._base = 0
-            return "", 0
-        span, offset = self._seek(position - 1)
-        size = len(span.values)
+        span = self._span
+        offset = position - 1 - self._base
+        if span is None or not 0 <= offset < span.live:
+            if position > self.tree.root.live:
+                position = self.tree.root.live
+            if position <= 0:
+                return self._insert_first(values, replica, counter)
+            span, offset = self.tree.locate(position - 1)
         after_replica, after_counter = span.replica, span.counter + offset
         self._arrive(replica, counter, len(values))
-        if offset + 1 == size and self._extend(span, values, replica, counter):
+        offset += 1
+        if offset < len(span.values):
+            self._cut(span, offset)
+        elif after_counter + 1 == counter and self._extend(span, values, replica, counter):
+            self._span = span
+            self._base = position - offset
             return after_replica, after_counter
-        base = self._base
-        if offset + 1 < size:
-            self._cut(span, offset + 1)
         leaf = span.leaf
         place = leaf.spans.index(span) + 1
         self._span = self._add(leaf, place, replica, counter, after_replica, after_counter, values)
-        self._base = base + offset + 1
+        self._base = position
         return after_replica, after_counter
 
     def remove_at(self, position: int, count: int) -> list[tuple[str, int, int]]:
@@ -242,14 +244,17 @@ class RunSequence:
         """
         removed: list[tuple[str, int, int]] = []
         while count > 0:
-            span, offset = self._seek(position)
+            span = self._span
+            offset = position - self._base
+            if span is None or not 0 <= offset < span.live:
+                span, offset = self.tree.locate(position)
             size = span.live - offset
             if size > count:
                 size = count
             removed.append((span.replica, span.counter + offset, size))
-            self._kill(span, offset, size)
-            # Before the cut nothing has moved; a span cut at its start is the removed part now.
-            self._span = span if offset else None
+            self._span, self._base = self._kill(span, offset, size), position
+            if self._span is span:
+                self._base -= offset
             count -= size
         return removed
 
@@ -262,8 +267,10 @@ class RunSequence:
             Whether it was taken. If not, it may have been taken in part, and can be folded again.
         """
         index = self._indexes.get(run.replica)
-        if index is not None and run.counter < index.end:
-            return self._insert_unknown(index, run, changes)
+        if index is not None:
+            last = index.last
+            if run.counter < last.counter + len(last.values):
+                return self._insert_unknown(index, run, changes)
         return self._insert(
             run.replica,
             run.counter,
@@ -301,7 +308,7 @@ class RunSequence:
             if span.live:
                 offset = counter - span.counter
                 if changes is not None:
-                    position = self._tree.position(span) + offset
+                    position = self.tree.position(span) + offset
                     changes.append(ListChanged(run.list, position, size, ""))
                 self._kill(span, offset, size)
             counter += size
@@ -309,22 +316,12 @@ class RunSequence:
 
     # ── inside ─────────────────────────────────────────────────────────────────────────
 
-    def _index(self, replica: str) -> SpanIndex:
-        index = self._indexes.get(replica)
-        if index is None:
-            index = self._indexes[replica] = SpanIndex(replica)
-        return index
-
-    def _seek(self, position: int) -> tuple[Span, int]:
-        span = self._span
-        if span is not None:
-            offset = position - self._base
-            if 0 <= offset < span.live:
-                return span, offset
-        span, offset = self._tree.locate(position)
-        self._span = span
-        self._base = position - offset
-        return span, offset
+    def _insert_first(self, values: Values, replica: str, counter: int) -> tuple[str, int]:
+        self._arrive(replica, counter, len(values))
+        leaf = self.tree.first_leaf()
+        self._span = self._add(leaf, 0, replica, counter, "", 0, values)
+        self._base = 0
+        return "", 0
 
     def _arrive(self, replica: str, counter: int, size: int) -> None:
         self._text = None
@@ -354,9 +351,6 @@ class RunSequence:
             return False
         span.values = span.values + values  # type: ignore[operator]
         span.live += count
-        index = self._indexes[replica]
-        if counter + count > index.end:
-            index.end = counter + count
         leaf = span.leaf
         leaf.live += count
         branch = leaf.parent
@@ -376,19 +370,17 @@ class RunSequence:
         values: Values,
     ) -> Span:
         """Put a new run into the tree and return its first span."""
-        index = self._index(replica)
-        replica = index.replica
         if len(values) <= SPAN_SIZE_MAX:
             span = Span(replica, counter, after_replica, after_counter, values, len(values))
-            self._tree.place(leaf, place, span)
-            index.add(span)
+            self.tree.place(leaf, place, span)
+            self._enter(span)
             return span
         first: Span | None = None
         for start in range(0, len(values), SPAN_SIZE_MAX):
             part = values[start : start + SPAN_SIZE_MAX]
-            span = Span(replica, counter + start, after_replica, after_counter, part, len(part))
-            self._tree.place(leaf, place, span)
-            index.add(span)
+            span = self._add(
+                leaf, place, replica, counter + start, after_replica, after_counter, part
+            )
             leaf = span.leaf
             place = leaf.spans.index(span) + 1
             after_replica, after_counter = replica, counter + start + len(part) - 1
@@ -396,8 +388,17 @@ class RunSequence:
         assert first is not None
         return first
 
+    def _enter(self, span: Span) -> None:
+        index = self._indexes.get(span.replica)
+        if index is None:
+            self._indexes[span.replica] = SpanIndex([span])
+        else:
+            # One text for one replica, whichever message it came in.
+            span.replica = index.replica
+            index.add(span)
+
     def _cut(self, span: Span, offset: int) -> Span:
-        right = self._tree.cut(span, offset)
+        right = self.tree.cut(span, offset)
         self._indexes[span.replica].add(right)
         return right
 
@@ -435,7 +436,7 @@ class RunSequence:
     ) -> bool:
         anchor: Span | None = None
         if after_counter == 0:
-            leaf, place = self._tree.first_leaf(), 0
+            leaf, place = self.tree.first_leaf(), 0
         else:
             index = self._indexes.get(after_replica)
             anchor = index.find(after_counter) if index is not None else None
@@ -449,7 +450,7 @@ class RunSequence:
             leaf = anchor.leaf
             place = leaf.spans.index(anchor) + 1
         if counter <= self.high:
-            leaf, place = self._tree.first_older(leaf, place, counter, replica)
+            leaf, place = self.tree.first_older(leaf, place, counter, replica)
         self._span = None
         self._arrive(replica, counter, len(values))
         previous = leaf.spans[place - 1] if place else None
@@ -462,36 +463,39 @@ class RunSequence:
                 leaf, place, replica, counter, after_replica, after_counter, values
             )
         if changes is not None:
-            position = self._tree.position(previous) + counter - previous.counter
+            position = self.tree.position(previous) + counter - previous.counter
             changes.append(ListChanged(name, position, 0, values))
         return True
 
-    def _kill(self, span: Span, offset: int, count: int) -> None:
-        """Remove live elements of one span, joining them to removed neighbours."""
+    def _kill(self, span: Span, offset: int, count: int) -> Span | None:
+        """Remove live elements of one span, joining them to removed neighbours.
+
+        Returns:
+            The span if any of it stays before what was removed, else the live one that follows
+            on in the same leaf, if there is one.
+        """
         self._text = None
         size = len(span.values)
         if count == size:
             span.live = 0
-            self._tree.grow(span.leaf, -count)
-            self._join_neighbours(span)
-            return
+            self.tree.grow(span.leaf, -count)
+            return self._join_neighbours(span)
         spans = span.leaf.spans
-        place = spans.index(span)
         if offset + count == size:
-            if place + 1 < len(spans) and _continues(span, spans[place + 1], count):
-                self._shift_right(span, spans[place + 1], offset)
-                return
+            place = spans.index(span) + 1
+            if place < len(spans) and _continues(span, spans[place], count):
+                self._shift_right(span, spans[place], offset)
+                return span
         elif offset == 0:
+            place = spans.index(span)
             if place and _continues(spans[place - 1], span, count):
                 self._shift_left(spans[place - 1], span, count)
-                return
-        else:
-            self._cut(span, offset + count)
+                return span
+        rest = self._cut(span, offset + count) if offset + count < size else None
         removed = self._cut(span, offset) if offset else span
-        if not offset:
-            self._cut(span, count)
         removed.live = 0
-        self._tree.grow(removed.leaf, -count)
+        self.tree.grow(removed.leaf, -count)
+        return span if offset else rest
 
     def _shift_right(self, span: Span, removed: Span, offset: int) -> None:
         """Move the tail of a live span to the front of the removed span that continues it."""
@@ -502,7 +506,7 @@ class RunSequence:
         removed.after_counter -= count
         span.values = span.values[:offset]
         span.live = offset
-        self._tree.grow(span.leaf, -count)
+        self.tree.grow(span.leaf, -count)
 
     def _shift_left(self, removed: Span, span: Span, count: int) -> None:
         """Move the head of a live span to the end of the removed span that it continues."""
@@ -512,15 +516,18 @@ class RunSequence:
         span.counter += count
         span.after_counter = span.counter - 1
         span.live -= count
-        self._tree.grow(span.leaf, -count)
+        self.tree.grow(span.leaf, -count)
 
-    def _join_neighbours(self, span: Span) -> None:
+    def _join_neighbours(self, span: Span) -> Span | None:
+        """Join a span that was removed whole; the live span that follows it in the leaf."""
         spans = span.leaf.spans
         place = spans.index(span)
         if place + 1 < len(spans):
             self._join(span, place + 1)
+        following = spans[place + 1] if place + 1 < len(spans) else None
         if place:
             self._join(spans[place - 1], place)
+        return following if following is not None and following.live else None
 
     def _join(self, left: Span, place: int) -> None:
         """Let a removed span take over the removed one that continues it, if it does."""
@@ -532,8 +539,12 @@ class RunSequence:
         left.values = left.values + right.values  # type: ignore[operator]
 
 
-def _counter(span: Span) -> int:
-    return span.counter
+def _clock(span: Span) -> tuple[str, int]:
+    return span.replica, span.counter
+
+
+def _replica(span: Span) -> str:
+    return span.replica
 
 
 def _joined(values: Values) -> str:

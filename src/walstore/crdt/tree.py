@@ -21,7 +21,7 @@ from walstore.crdt.runs import Values
 
 SPAN_SIZE_MAX = 4096
 # Short rows keep the linear steps inside a node cheaper than the climb between nodes.
-WIDTH_MAX = 24
+WIDTH_MAX = 16
 
 
 class Span:

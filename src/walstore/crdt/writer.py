@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from walstore.canon import FORBIDDEN_NAMES, check_value
-from walstore.crdt.clock import LamportClock
+from walstore.crdt.clock import COUNTER_MAX, Clock, ClockExhaustedError
 from walstore.crdt.convert import RUN_SIZE_MAX, joined, to_run
 from walstore.crdt.crdt import WalCrdt
 from walstore.crdt.ids import element_id
@@ -29,12 +29,12 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 class Writer:
     """One replica's hand on a document."""
 
-    __slots__ = ("_clock", "_crdt", "_runs")
+    __slots__ = ("_crdt", "_runs", "replica")
 
-    def __init__(self, crdt: WalCrdt, clock: LamportClock) -> None:
-        """Edit `crdt` as the replica of `clock`."""
+    def __init__(self, crdt: WalCrdt, replica: str) -> None:
+        """Edit `crdt` as a replica that nobody else writes as."""
+        self.replica = replica
         self._crdt = crdt
-        self._clock = clock
         self._runs: list[Run] = []
 
     def insert_text(self, list: str, index: int, text: str) -> None:
@@ -81,14 +81,15 @@ class Writer:
             sequence = self._open(list)
         if index < 0:
             index, count = 0, count + index
-        count = min(count, len(sequence) - index)
-        if count <= 0:
-            return
         if isinstance(sequence, NodeSequence):
-            for id in sequence.ids()[index : index + count]:
+            for id in sequence.ids()[index : index + max(count, 0)]:
                 self._fold({"t": "rmv", "list": list, "id": id, "clock": self._tick()})
             return
-        replica = self._clock.replica_id
+        if index + count > sequence.tree.root.live:
+            count = sequence.tree.root.live - index
+        if count <= 0:
+            return
+        replica = self.replica
         counter = self._reserve(count)
         for target, target_counter, size in sequence.remove_at(index, count):
             self._record(Remove(list, replica, counter, target, target_counter, size))
@@ -104,7 +105,7 @@ class Writer:
         """
         _check_name(register)
         check_value(value)
-        self._apply(Set(register, self._clock.replica_id, self._reserve(1), fresh(value)))
+        self._apply(Set(register, self.replica, self._reserve(1), fresh(value)))
 
     def delete(self, register: str) -> None:
         """Delete a register.
@@ -114,7 +115,7 @@ class Writer:
             ClockExhaustedError: No clock is left.
         """
         _check_name(register)
-        self._apply(Delete(register, self._clock.replica_id, self._reserve(1)))
+        self._apply(Delete(register, self.replica, self._reserve(1)))
 
     def put(self, map: str, key: str, value: Json) -> None:
         """Write a key of an observed-remove map.
@@ -127,7 +128,7 @@ class Writer:
         _check_name(map)
         _check_name(key)
         check_value(value)
-        self._apply(Put(map, key, self._clock.replica_id, self._reserve(1), fresh(value)))
+        self._apply(Put(map, key, self.replica, self._reserve(1), fresh(value)))
 
     def drop(self, map: str, key: str) -> None:
         """Remove a key of an observed-remove map, as far as this replica has seen it written.
@@ -137,7 +138,7 @@ class Writer:
         """
         seen = self._crdt.map_seen(map, key)
         if seen:
-            self._apply(Drop(map, key, self._clock.replica_id, self._reserve(1), seen))
+            self._apply(Drop(map, key, self.replica, self._reserve(1), seen))
 
     def take(self) -> list[Run]:
         """Hand over what was recorded and start afresh."""
@@ -158,8 +159,11 @@ class Writer:
         if isinstance(sequence, NodeSequence):
             self._insert_nodes(sequence, list, index, values)
             return
-        counter = self._reserve(size)
-        replica = self._clock.replica_id
+        counter = crdt.counter + 1
+        if counter + size - 1 > COUNTER_MAX:
+            raise ClockExhaustedError
+        crdt.counter += size
+        replica = self.replica
         after_replica, after_counter = sequence.insert_at(index, values, replica, counter)
         if self._runs:
             last = self._runs[-1]
@@ -193,14 +197,15 @@ class Writer:
         return self._crdt.sequence(name)
 
     def _reserve(self, count: int) -> int:
-        clock, crdt = self._clock, self._crdt
-        clock.observe_counter(crdt.counter)
-        first = clock.reserve(count)
-        crdt.counter = first + count - 1
+        """Stamp ops in a row: the first counter, above all that the document has seen."""
+        first = self._crdt.counter + 1
+        if first + count - 1 > COUNTER_MAX:
+            raise ClockExhaustedError
+        self._crdt.counter += count
         return first
 
-    def _tick(self) -> Any:
-        return {"c": self._reserve(1), "r": self._clock.replica_id}
+    def _tick(self) -> Clock:
+        return {"c": self._reserve(1), "r": self.replica}
 
     def _fold(self, op: Any) -> None:
         self._apply(to_run(op))
