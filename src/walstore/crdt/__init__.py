@@ -14,6 +14,7 @@ from walstore.crdt.convert import to_ops, to_runs
 from walstore.crdt.crdt import WalCrdt
 from walstore.crdt.ids import element_id, parse_element_id
 from walstore.crdt.ops import Json, Op
+from walstore.crdt.packed_ops import pack_ops, unpack_ops
 from walstore.crdt.runs import Run
 from walstore.crdt.writer import Writer
 
@@ -35,7 +36,9 @@ __all__ = [
     "compare_clocks",
     "derive_replica_id",
     "element_id",
+    "pack_ops",
     "parse_element_id",
     "to_ops",
     "to_runs",
+    "unpack_ops",
 ]

@@ -21,6 +21,7 @@ from walstore.crdt.ids import element_id, parse_element_id
 from walstore.crdt.maps import ObservedRemoveMap
 from walstore.crdt.nodes import Node, NodeSequence
 from walstore.crdt.ops import Json, Op, fresh
+from walstore.crdt.packed_state import pack_state, unpack_state
 from walstore.crdt.registers import Registers
 from walstore.crdt.runs import Delete, Drop, Insert, Put, Remove, Run, Set, Verbatim
 from walstore.crdt.sequence import RunSequence
@@ -225,6 +226,22 @@ class WalCrdt:
             MalformedError: The state is not of the format; nothing has changed.
         """
         self._replace(exchange.import_state(state))
+
+    def export_packed(self) -> list[Any]:
+        """The full state in the packed format.
+
+        Raises:
+            StateTooLargeError: No reader would accept it.
+        """
+        return pack_state(exchange.to_state(self._registers, self.lists, self._maps))
+
+    def import_packed(self, packed: object) -> None:
+        """Replace everything by a packed state.
+
+        Raises:
+            MalformedError: The state is not of the format; nothing has changed.
+        """
+        self._replace(exchange.from_state(unpack_state(packed)))
 
     def canonical_state(self) -> str:
         """The canonical text that two documents of equal content share.

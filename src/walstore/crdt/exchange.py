@@ -16,8 +16,10 @@ from walstore.crdt.maps import ObservedRemoveMap
 from walstore.crdt.nodes import Node, NodeSequence
 from walstore.crdt.ops import fresh
 from walstore.crdt.registers import Registers
+from walstore.crdt.runs import as_values
 from walstore.crdt.sequence import RunSequence
-from walstore.crdt.state import Register
+from walstore.crdt.state import ListState, Piece, Register, State
+from walstore.crdt.tree import SPAN_SIZE_MAX, Span
 from walstore.errors import MalformedError
 
 Lists = dict[str, RunSequence | NodeSequence]
@@ -80,6 +82,90 @@ def import_state(state: object) -> Content:
     extension = fields.get("x")
     maps = _read_maps(extension.get("maps", {})) if isinstance(extension, dict) else {}
     return Content(registers, lists, maps, _counter_max(registers, lists, maps))
+
+
+def to_state(registers: Registers, lists: Lists, maps: Maps) -> State:
+    """The records that the packed form is written from; containers are the document's own."""
+    return State(
+        registers.entries,
+        {name: _list_state(sequence) for name, sequence in lists.items()},
+        {name: entries.entries for name, entries in maps.items()},
+    )
+
+
+def from_state(state: State) -> Content:
+    """Take over the records that the packed form was read into.
+
+    Raises:
+        MalformedError: The structure of a list is malformed.
+    """
+    registers = Registers()
+    registers.entries.update(state.registers)
+    registers.entries.pop(IGNORED_NAME, None)
+    maps: Maps = {}
+    for name, entries in state.maps.items():
+        if name != IGNORED_NAME:
+            maps[name] = ObservedRemoveMap()
+            maps[name].entries.update(entries)
+    lists = {
+        name: _sequence_of(entry) for name, entry in state.lists.items() if name != IGNORED_NAME
+    }
+    return Content(registers, lists, maps, _counter_max(registers, lists, maps))
+
+
+def _list_state(sequence: RunSequence | NodeSequence) -> ListState:
+    if isinstance(sequence, NodeSequence):
+        sequence = sequence.settled() or sequence
+    if isinstance(sequence, NodeSequence):
+        return ListState.of_nodes([_node_entry(node) for node in sequence.nodes.values()])
+    return ListState.of_pieces(
+        [
+            Piece(
+                span.replica,
+                span.counter,
+                span.after_replica,
+                span.after_counter,
+                span.values,
+                not span.live,
+            )
+            for span in sequence.spans()
+        ]
+    )
+
+
+def _sequence_of(entry: ListState) -> RunSequence | NodeSequence:
+    if entry.nodes is not None:
+        return _read_list(entry.nodes)
+    spans: list[Span] = []
+    for piece in entry.pieces:
+        spans.extend(_spans_of(piece))
+    return RunSequence(spans, _arrivals_of(spans))
+
+
+def _spans_of(piece: Piece) -> Iterator[Span]:
+    """A piece as spans of characters or of other values, none of them too long."""
+    replica, counter = piece.replica, piece.counter
+    after_replica, after_counter = piece.after_replica, piece.after_counter
+    stretches = [piece.values] if isinstance(piece.values, str) else as_values(piece.values)
+    for values in stretches:
+        for start in range(0, len(values), SPAN_SIZE_MAX):
+            part = values[start : start + SPAN_SIZE_MAX]
+            live = 0 if piece.deleted else len(part)
+            yield Span(replica, counter, after_replica, after_counter, part, live)
+            counter += len(part)
+            after_replica, after_counter = replica, counter - 1
+
+
+def _arrivals_of(spans: list[Span]) -> list[tuple[str, int, int]]:
+    """The elements in the order of their clocks, as stretches of one replica."""
+    arrived: list[tuple[str, int, int]] = []
+    for span in sorted(spans, key=lambda span: (span.counter, span.replica)):
+        end = span.counter + len(span.values)
+        if arrived and arrived[-1][0] == span.replica and arrived[-1][2] == span.counter:
+            arrived[-1] = (span.replica, arrived[-1][1], end)
+        else:
+            arrived.append((span.replica, span.counter, end))
+    return arrived
 
 
 def _counter_max(registers: Registers, lists: Lists, maps: Maps) -> int:
