@@ -158,8 +158,9 @@ def find_flaw(value: object, *, depth_max: int = PARSE_DEPTH_MAX) -> str | None:
     """What keeps a received value from having a canonical text, in a few words.
 
     Returns:
-        The reason, or `None` if the value is sound. Names and wide integers that only a writer
-        must avoid are sound.
+        The reason: a foreign type, a number that is not finite, a name that is not text, too
+        many levels. `None` if the value is sound; names and integers that only a writer must
+        avoid are sound.
     """
     if type(value) is str:
         return None
@@ -319,7 +320,7 @@ def _members(members: dict[Any, Any]) -> Iterator[tuple[str, Any]]:
         yield f"{comma}{_quoted(name)}:", value
 
 
-def _scalar_text(value: str | float | bool | None) -> str:
+def _scalar_text(value: Any) -> str:
     if type(value) is str:
         return _quoted(_join_pairs(value))
     if type(value) is int:
@@ -348,10 +349,10 @@ def _float_text(number: float) -> str:
         return "0" if number == 0 else mantissa.removesuffix(".0")
     sign = "-" if number < 0 else ""
     digits = mantissa.removeprefix("-").replace(".", "")
-    # The value is 0.<digits> × 10^point. Python uses an exponent below 10^−4 and from 10^16 on,
-    # so the decimal point never falls between two of its digits here, of which there are 17.
+    # The value is 0.<digits> × 10^point. Python writes an exponent below 10^−4 and from 10^16 on;
+    # there are at most 17 digits, so from there on the decimal point is never among them.
     point = int(exponent) + 1
-    if len(digits) <= point <= 21:
+    if 0 < point <= 21:
         return f"{sign}{digits}{'0' * (point - len(digits))}"
     if -6 < point <= 0:
         return f"{sign}0.{'0' * -point}{digits}"

@@ -1,0 +1,96 @@
+"""An element as it is stored and pulled: opaque data, its author and the author's signature.
+
+- What was signed is the canonical text of `data`; it is worked out once and kept.
+- The shape is checked on the way in (`read_element`); whether the author may write, and what
+  is inside, is for others to say.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from walstore.canon import canonical_bytes, find_flaw
+from walstore.errors import MalformedError, NotJsonError
+from walstore.wire.limits import DATA_DEPTH_MAX, ELEMENT_BYTES_MAX, TS_MAX
+
+
+class Element:
+    """One signed batch in a log."""
+
+    __slots__ = ("_canonical", "author", "data", "signature", "ts")
+
+    def __init__(
+        self,
+        ts: int,
+        data: dict[str, Any],
+        author: str,
+        signature: str,
+        canonical: bytes | None = None,
+    ) -> None:
+        self.ts = ts
+        self.data = data
+        self.author = author
+        self.signature = signature
+        self._canonical = canonical
+
+    @property
+    def canonical(self) -> bytes:
+        """The canonical text of the data: what is hashed and signed.
+
+        Raises:
+            NotJsonError: There is none.
+        """
+        if self._canonical is None:
+            self._canonical = canonical_bytes(self.data)
+        return self._canonical
+
+    def as_json(self) -> dict[str, Any]:
+        """The element in the format's spelling."""
+        return {
+            "ts": self.ts,
+            "data": self.data,
+            "authorPubkey": self.author,
+            "authorSignature": self.signature,
+        }
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Element) and (
+            self.ts == other.ts
+            and self.author == other.author
+            and self.signature == other.signature
+            and self.canonical == other.canonical
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Element(ts={self.ts}, author={self.author[:8]}…, {len(self.canonical)} bytes)"
+
+
+def read_element(value: object) -> Element:
+    """Check the shape of a pulled element.
+
+    Raises:
+        MalformedError: It is not an element, or is beyond a limit.
+    """
+    if not isinstance(value, dict):
+        raise MalformedError("element", "not an object")
+    ts, data = value.get("ts"), value.get("data")
+    author, signature = value.get("authorPubkey"), value.get("authorSignature")
+    if type(ts) is not int or not 0 <= ts <= TS_MAX:
+        raise MalformedError("element", "`ts` is not an integer from 0 to 2^53 - 1")
+    if not isinstance(author, str) or not isinstance(signature, str):
+        raise MalformedError("element", "the author's key or signature is not text")
+    if not isinstance(data, dict):
+        raise MalformedError("element", "`data` is not an object")
+    flaw = find_flaw(data, depth_max=DATA_DEPTH_MAX)
+    if flaw is not None:
+        raise MalformedError("element", flaw)
+    element = Element(ts, data, author, signature)
+    try:
+        size = len(element.canonical)
+    except NotJsonError as error:
+        raise MalformedError("element", error.reason) from error
+    if size > ELEMENT_BYTES_MAX:
+        raise MalformedError("element", f"{size} bytes exceed {ELEMENT_BYTES_MAX}")
+    return element

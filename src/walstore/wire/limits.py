@@ -1,0 +1,39 @@
+"""Every limit of the format in one place, each with its reason.
+
+- A limit is checked when a call is made, when a batch is sealed and when one is read, so that
+  nothing is queued that a peer would refuse.
+- Readers refuse what is beyond a limit; they never cut it down.
+"""
+
+from __future__ import annotations
+
+# The largest element, as canonical JSON text: what a relay takes in one message.
+ELEMENT_BYTES_MAX = 2**20
+
+# The stock Starfish server refuses larger bodies unless its operator raises the limit.
+STARFISH_ELEMENT_BYTES_MAX = 60 * 1024
+
+# Version-1 ops, or packed rows, in one batch: bounds the time that one element can take.
+BATCH_OPS_MAX = 4096
+
+# Elements that one packed batch removes; each unknown one costs a reader a placeholder.
+BATCH_REMOVES_MAX = 2**16
+
+# The depth of `data`: what the stock server takes in a body, less the body itself.
+DATA_DEPTH_MAX = 63
+
+# `ts` values are integers that every peer reads exactly.
+TS_MAX = 2**53 - 1
+
+# How far a writer may jump above every counter seen so far. Honest counters grow by one an op;
+# without a bound, one hostile op would use up all counters there are.
+COUNTER_JUMP_MAX = 2**32
+
+# Session nonces are 32 hex digits; others' are free text, but not without end.
+SESSION_SIZE_MAX = 128
+
+# Sessions that one element can report as seen; the rest is reported by later elements.
+SEEN_SESSIONS_MAX = 64
+
+# Elements in one page of a pull.
+PULL_ELEMENTS_MAX = 1000
