@@ -1,0 +1,118 @@
+"""Which elements of which session have been seen, and which must be missing.
+
+- A session counts its elements from 1. A peer without sessions counts by author; there the same
+  number twice is normal, and only a number that was passed over tells of a gap.
+- What a snapshot covers is the base line: it is not missing.
+- An author's word that it had seen an element of somebody else counts as well: what an honest
+  peer has folded and this reader was not given is being withheld.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from walstore.document.events import Gap
+
+# A session is a pair of an author and a nonce; the nonce is None where a peer counts by author.
+Session = tuple[str, str | None]
+
+
+class _Count:
+    __slots__ = ("highest", "is_excused", "missing")
+
+    def __init__(self, highest: int) -> None:
+        self.highest = highest
+        # Whether the next seq may be any: elements before it are there, but cannot be read yet.
+        self.is_excused = False
+        # Ranges below `highest` that have not arrived, ascending: `(first, end)`.
+        self.missing: list[tuple[int, int]] = []
+
+
+class SequenceTracker:
+    """The counts of all sessions in one log."""
+
+    __slots__ = ("_counts", "_is_complete", "_vouched")
+
+    def __init__(self) -> None:
+        self._counts: dict[Session, _Count] = {}
+        self._vouched: dict[Session, int] = {}
+        # Whether a session that was never heard of must start at 1.
+        self._is_complete = True
+
+    def cover(self, author: str, session: str | None, seq: int) -> None:
+        """Take everything up to a seq as seen: a snapshot covers it."""
+        count = self._counts.setdefault((author, session), _Count(seq))
+        count.highest = max(count.highest, seq)
+        count.missing = [
+            (max(first, seq + 1), end) for first, end in count.missing if end > seq + 1
+        ]
+
+    def cover_unknown(self) -> None:
+        """A snapshot covers sessions that it does not name; each starts where it is first seen."""
+        self._is_complete = False
+
+    def note(self, author: str, session: str | None, seq: int) -> Gap | None:
+        """Count an element; the gap that it opens, if any."""
+        count = self._counts.get((author, session))
+        if count is None:
+            start = 0 if self._is_complete else seq - 1
+            count = self._counts[author, session] = _Count(start)
+        if seq <= count.highest:
+            _fill(count.missing, seq)
+            return None
+        gap: Gap | None = None
+        if seq > count.highest + 1 and not count.is_excused:
+            count.missing.append((count.highest + 1, seq))
+            gap = Gap(author, count.highest + 1, seq, session)
+        count.highest = seq
+        count.is_excused = False
+        return gap
+
+    def excuse(self, author: str) -> None:
+        """An element is there whose seq cannot be read: the next one may have any."""
+        self._counts.setdefault((author, None), _Count(0)).is_excused = True
+
+    def vouch(self, author: str, session: str | None, seq: int) -> None:
+        """Somebody says that they have seen this element."""
+        known = self._vouched.get((author, session), 0)
+        self._vouched[author, session] = max(known, seq)
+
+    def highest(self, author: str, session: str | None) -> int:
+        """The highest seq seen of a session, 0 if none."""
+        count = self._counts.get((author, session))
+        return 0 if count is None else count.highest
+
+    def total(self, author: str) -> int:
+        """How many elements of an author are counted, over all sessions."""
+        return sum(count.highest for (who, _), count in self._counts.items() if who == author)
+
+    def authors(self) -> set[str]:
+        """The authors of all sessions."""
+        return {author for author, _ in self._counts}
+
+    def sessions(self) -> Iterator[tuple[str, str | None, int]]:
+        """Author, session nonce and highest seq of every session."""
+        for (author, session), count in self._counts.items():
+            yield author, session, count.highest
+
+    def gaps(self) -> list[Gap]:
+        """What is missing now."""
+        gaps = [
+            Gap(author, first, end, session)
+            for (author, session), count in self._counts.items()
+            for first, end in count.missing
+        ]
+        for (author, session), seq in self._vouched.items():
+            highest = self.highest(author, session)
+            if seq > highest and (self._is_complete or highest):
+                gaps.append(Gap(author, highest + 1, seq + 1, session))
+        return gaps
+
+
+def _fill(missing: list[tuple[int, int]], seq: int) -> None:
+    for place, (first, end) in enumerate(missing):
+        if first <= seq < end:
+            missing[place : place + 1] = [
+                part for part in ((first, seq), (seq + 1, end)) if part[0] < part[1]
+            ]
+            return

@@ -1,0 +1,248 @@
+"""The fold of a log: every element is checked in the format's order, then folded or rejected.
+
+- Checked are, in this order: shape and `ts`, the author's signature (through the chain where
+  there is one), the author's right to write, the seal, the envelope. A flaw rejects the element
+  whole; it is reported, and the log goes on.
+- The checkpoint says how far the log was read, not how much of it was good: a bad element is
+  never read again.
+- An element whose key has not arrived is kept, and opened when it has.
+- The same element again changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from typing import Any, NamedTuple
+
+from walstore.crdt import Change, WalCrdt
+from walstore.document.events import Event, Fork, Rejection
+from walstore.document.gaps import SequenceTracker
+from walstore.document.ledger import Entry, Ledger
+from walstore.errors import MalformedError
+from walstore.sealed.encryptor import Encryptor, SealContext
+from walstore.sealed.outcomes import SealRejectedError, UnreadableError
+from walstore.signed.author import Domain, signing_input_of
+from walstore.signed.chain import ChainElement, Head, check_chain
+from walstore.wire.element import Element, read_element
+from walstore.wire.envelope import (
+    Envelope,
+    Header,
+    counters_of,
+    read_header,
+    read_packed,
+    read_starfish,
+)
+from walstore.wire.limits import COUNTER_JUMP_MAX
+
+
+class Reading(NamedTuple):
+    """What became of one page of a log.
+
+    Attributes:
+        folded: The elements that were new and good, in order.
+        events: What was noticed.
+        unreadable: How many elements wait for a key.
+    """
+
+    folded: list[Entry]
+    events: list[Event]
+    unreadable: int
+
+
+class _Candidate(NamedTuple):
+    element: Element
+    header: Header | None
+    signed: bytes
+
+
+class DocumentLog:
+    """One document's log as far as it was read, and what it folds to."""
+
+    def __init__(
+        self,
+        document_key: str,
+        *,
+        encryptor: Encryptor,
+        is_writer: Callable[[str], bool],
+        pool: Executor | None = None,
+    ) -> None:
+        """Read the log of a document.
+
+        Args:
+            document_key: Its key, which every signature covers.
+            encryptor: Opens what is sealed.
+            is_writer: Whether an author key may write.
+            pool: Threads to verify signatures with, if there are many.
+        """
+        self.document_key = document_key
+        self.encryptor = encryptor
+        self.crdt = WalCrdt()
+        self.checkpoint = 0
+        self.tracker = SequenceTracker()
+        self.ledger = Ledger()
+        self.heads: dict[str, frozenset[Head]] = {}
+        self.unreadable: list[Element] = []
+        self._is_writer = is_writer
+        self._pool = pool
+        # The links of the folded elements with their entries, to know them when they come again.
+        self._known: dict[str, Entry] = {}
+
+    def read(self, page: Sequence[object], changes: list[Change] | None = None) -> Reading:
+        """Check and fold a page of pulled elements.
+
+        Args:
+            page: Elements in the format's spelling, ascending by `ts`.
+            changes: If given, what changed in the document is appended to it.
+        """
+        events: list[Event] = []
+        candidates = self._shaped(page, events)
+        return self._fold(candidates, events, changes)
+
+    def read_again(self, changes: list[Change] | None = None) -> Reading:
+        """Try the elements that could not be opened once more, with the keys of now."""
+        waiting, self.unreadable = self.unreadable, []
+        events: list[Event] = []
+        candidates = [self._candidate(element) for element in waiting]
+        return self._fold(candidates, events, changes)
+
+    def knows(self, link: str) -> bool:
+        """Whether an element was folded."""
+        return link in self._known
+
+    def adopt_own(self, entry: Entry) -> None:
+        """Take an own element as folded: its ops were, when they were made."""
+        self._known[entry.link] = entry
+
+    def _shaped(self, page: Sequence[object], events: list[Event]) -> list[_Candidate]:
+        candidates: list[_Candidate] = []
+        for value in page:
+            try:
+                element = value if isinstance(value, Element) else read_element(value)
+                if element.ts <= self.checkpoint:
+                    raise MalformedError("element", "`ts` does not increase")
+                self.checkpoint = element.ts
+                candidates.append(self._candidate(element))
+            except MalformedError as error:
+                events.append(_rejection(value, error.reason))
+        return candidates
+
+    def _candidate(self, element: Element) -> _Candidate:
+        signed = signing_input_of(Domain.APPEND, self.document_key, element.canonical)
+        return _Candidate(element, read_header(element.data), signed)
+
+    def _fold(
+        self, candidates: list[_Candidate], events: list[Event], changes: list[Change] | None
+    ) -> Reading:
+        report = check_chain(
+            [_chain_element(candidate) for candidate in candidates], self.heads, pool=self._pool
+        )
+        # A peer without sessions makes no chain; its elements are all leaves, and no heads.
+        self.heads = {
+            writer: frozenset(head for head in heads if head.session)
+            for writer, heads in report.heads.items()
+        }
+        folded: list[Entry] = []
+        for candidate, verdict, link in zip(candidates, report.verdicts, report.links, strict=True):
+            if not verdict.accepted or link is None:
+                events.append(_rejection(candidate.element, verdict.value))
+                continue
+            try:
+                entry = self._fold_one(candidate, link, events, changes)
+            except UnreadableError:
+                self._set_aside(candidate)
+            except MalformedError as error:
+                events.append(_rejection(candidate.element, error.reason, proven=True))
+            except SealRejectedError as error:
+                events.append(_rejection(candidate.element, str(error), proven=True))
+            else:
+                if entry is not None:
+                    folded.append(entry)
+        return Reading(folded, events, len(self.unreadable))
+
+    def _fold_one(
+        self,
+        candidate: _Candidate,
+        link: str,
+        events: list[Event],
+        changes: list[Change] | None,
+    ) -> Entry | None:
+        element, header = candidate.element, candidate.header
+        known = self._known.get(link)
+        if known is not None:
+            if known.element.ts == 0:
+                # An own element, back from the log: now it has its place there.
+                known.element = element
+                self._enter(known, events)
+                return known
+            return None
+        if not self._is_writer(element.author):
+            raise MalformedError("element", "its author may not write")
+        envelope = self._open(element, header)
+        self._check_counters(envelope)
+        entry = Entry(element, link, header, envelope.author_seq, envelope.runs)
+        self._known[link] = entry
+        self._enter(entry, events)
+        self.crdt.fold_runs(envelope.runs, changes)
+        return entry
+
+    def _open(self, element: Element, header: Header | None) -> Envelope:
+        if element.data.get("v") == 2:
+            if header is None or element.data.get("author") != element.author:
+                raise MalformedError("envelope", "`author` is not the one who signed")
+            context = SealContext(self.document_key, element.author, header.seq)
+            body = self.encryptor.open(element.data.get("body"), context)
+            return read_packed(body, element.author, header)
+        context = SealContext(self.document_key, element.author, header.seq if header else 0)
+        return read_starfish(self.encryptor.open(element.data, context), element.author, header)
+
+    def _check_counters(self, envelope: Envelope) -> None:
+        limit = self.crdt.counter + COUNTER_JUMP_MAX
+        for run in envelope.runs:
+            if counters_of(run)[1] > limit:
+                raise MalformedError("envelope", "a counter is far above everything seen so far")
+
+    def _set_aside(self, candidate: _Candidate) -> None:
+        """Keep an element until its key arrives; it is not missing meanwhile."""
+        self.unreadable.append(candidate.element)
+        author, header = candidate.element.author, candidate.header
+        if header is not None:
+            self.tracker.note(author, header.session, header.seq)
+        if candidate.element.data.get("v") != 2:
+            self.tracker.excuse(author)
+
+    def _enter(self, entry: Entry, events: list[Event]) -> None:
+        conflict = self.ledger.add(entry)
+        if conflict is not None:
+            counter, replica, earlier = conflict
+            events.append(Fork(entry.author, counter, replica, earlier.element, entry.element))
+        header, gap = entry.header, None
+        if entry.author_seq is not None:
+            gap = self.tracker.note(entry.author, None, entry.author_seq)
+        if header is not None:
+            gap = self.tracker.note(entry.author, header.session, header.seq)
+            for replica, seq in header.seen.items():
+                author, _, session = replica.partition(":")
+                self.tracker.vouch(author, session or None, seq)
+        if gap is not None:
+            events.append(gap)
+
+
+def _chain_element(candidate: _Candidate) -> ChainElement:
+    element, header = candidate.element, candidate.header
+    session, seq, prev = ("", 0, None) if header is None else header[:3]
+    return ChainElement(element.author, session, seq, prev, candidate.signed, element.signature)
+
+
+def _rejection(value: Any, reason: str, *, proven: bool = False) -> Rejection:
+    if isinstance(value, Element):
+        return Rejection(value.ts, value.author, reason, value.as_json(), proven)
+    fields = value if isinstance(value, dict) else {}
+    ts, author = fields.get("ts"), fields.get("authorPubkey")
+    return Rejection(
+        ts if type(ts) is int else None,
+        author if isinstance(author, str) else None,
+        reason,
+        value,
+        proven,
+    )

@@ -1,0 +1,86 @@
+"""What a document needs from outside: a log to append to and pull from, a place for snapshots.
+
+- Adapters keep these promises; the suites in `walstore.testing` check them.
+- A failure of the network is a `TransportError`. Absence is an answer, never an error, and an
+  error is never taken for absence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from walstore.errors import TransportError
+
+
+class Body(NamedTuple):
+    """What is appended: an element without its `ts`.
+
+    `canonical` is the text that was signed; sent as it is, nothing is encoded twice.
+    """
+
+    data: dict[str, Any]
+    canonical: bytes
+    author: str
+    signature: str
+
+
+class Transport(Protocol):
+    """One log per document key."""
+
+    async def append(self, document_key: str, body: Body) -> int:
+        """Append an element durably and return its `ts`, greater than all before it.
+
+        Appending the same element again returns the same `ts`, or another one; never an error.
+
+        Raises:
+            TransportError: It is not known to be stored; the same body may be sent again.
+        """
+        ...
+
+    async def pull(self, document_key: str, checkpoint: int) -> Sequence[object]:
+        """Elements with `ts` above the checkpoint, ascending, in the format's spelling.
+
+        There may be more than one page of them: an empty page says that there are no more.
+
+        Raises:
+            TransportError: The log cannot be read now.
+        """
+        ...
+
+
+class StoredSnapshot(NamedTuple):
+    """A snapshot document and the revision that a replacement has to name."""
+
+    document: object
+    revision: str
+
+
+class SnapshotConflictError(TransportError):
+    """Somebody else has written the snapshot since it was read."""
+
+    def __init__(self) -> None:
+        super().__init__("the snapshot was replaced by somebody else", retryable=True)
+
+
+class SnapshotStore(Protocol):
+    """One snapshot document per key, replaced by compare and swap."""
+
+    async def read(self, snapshot_key: str) -> StoredSnapshot | None:
+        """The stored snapshot, or None if there definitely is none.
+
+        Raises:
+            TransportError: It is not known whether there is one.
+        """
+        ...
+
+    async def write(
+        self, snapshot_key: str, document: dict[str, Any], revision: str | None
+    ) -> None:
+        """Replace the revision that was read; None if there was none.
+
+        Raises:
+            SnapshotConflictError: The stored revision is another one.
+            TransportError: It is not known to be stored.
+        """
+        ...

@@ -1,0 +1,212 @@
+"""From recorded runs to signed bodies: a commit, cut to the limits, sealed once and for all.
+
+- A body is made once and sent until it is acknowledged, byte for byte the same each time.
+- A commit that is too large for one element becomes several, in order.
+- The header of each names the one before it, so the bodies of a session form one chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from walstore.canon import canonical_bytes
+from walstore.crdt import Run
+from walstore.crdt.runs import Insert, Remove
+from walstore.document.ports import Body
+from walstore.errors import UsageError
+from walstore.sealed.encryptor import Encryptor, SealContext
+from walstore.signed.author import Domain, sign_bytes, signing_input_of
+from walstore.signed.chain import link
+from walstore.signed.identity import Identity
+from walstore.wire.envelope import (
+    Header,
+    Profile,
+    inner_packed,
+    inner_starfish,
+    outer_packed,
+    outer_starfish,
+)
+from walstore.wire.limits import (
+    BATCH_OPS_MAX,
+    BATCH_REMOVES_MAX,
+    ELEMENT_BYTES_MAX,
+    STARFISH_ELEMENT_BYTES_MAX,
+)
+
+
+class ValueTooLargeError(UsageError):
+    """A value that fits no element; nobody could store it."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(f"a value of {size} bytes does not fit an element of {limit} bytes")
+        self.size = size
+        self.limit = limit
+
+
+class Sealed(NamedTuple):
+    """A body ready to send, with what it was made of."""
+
+    body: Body
+    link: str
+    header: Header | None
+    author_seq: int | None
+    runs: list[Run]
+
+
+class Sealer:
+    """Makes the bodies of one session."""
+
+    __slots__ = ("_document_key", "_encryptor", "_identity", "_is_chained", "_profile", "_session")
+
+    def __init__(
+        self,
+        document_key: str,
+        *,
+        identity: Identity,
+        session: str,
+        encryptor: Encryptor,
+        profile: Profile,
+        is_chained: bool,
+    ) -> None:
+        """Write as one session of an identity; only `starfish` can do without the chain."""
+        self._document_key = document_key
+        self._identity = identity
+        self._session = session
+        self._encryptor = encryptor
+        self._profile = profile
+        self._is_chained = is_chained or profile is Profile.PACKED
+
+    @property
+    def bytes_max(self) -> int:
+        """The largest element that this profile writes."""
+        if self._profile is Profile.STARFISH:
+            return STARFISH_ELEMENT_BYTES_MAX
+        return ELEMENT_BYTES_MAX
+
+    def check_value(self, value: object) -> None:
+        """Refuse a value that no element could hold.
+
+        Raises:
+            ValueTooLargeError: It is too large.
+        """
+        # Room for the envelope, and for what sealing and base64 add to it.
+        limit = self.bytes_max // 2
+        if isinstance(value, str) and len(value) * 6 < limit:
+            return
+        size = len(canonical_bytes(value))
+        if size > limit:
+            raise ValueTooLargeError(size, limit)
+
+    def seal(
+        self,
+        runs: list[Run],
+        *,
+        seq: int,
+        author_seq: int,
+        prev: str | None,
+        seen: Mapping[str, int],
+    ) -> list[Sealed]:
+        """Make the bodies of a commit.
+
+        Args:
+            runs: What to commit, not empty.
+            seq: The session's seq of the first body.
+            author_seq: The author's seq of the first body, for version 1.
+            prev: The link to the author's newest element.
+            seen: What is new since of others.
+        """
+        waiting, bodies = [runs], []
+        while waiting:
+            part = waiting.pop()
+            sealed = None
+            if _fits(part, self._profile):
+                header = Header(self._session, seq, prev, seen) if self._is_chained else None
+                sealed = self._seal_one(part, header, author_seq)
+            if sealed is None:
+                left, right = _halves(part)
+                waiting += [right, left]
+                continue
+            bodies.append(sealed)
+            seq, author_seq, prev, seen = seq + 1, author_seq + 1, sealed.link, {}
+        return bodies
+
+    def _seal_one(self, runs: list[Run], header: Header | None, author_seq: int) -> Sealed | None:
+        """One body, or None if it would be too large."""
+        author = self._identity.public_key
+        context = SealContext(self._document_key, author, header.seq if header else 0)
+        data: dict[str, Any]
+        if self._profile is Profile.STARFISH:
+            inner = inner_starfish(author, author_seq, runs)
+            data = outer_starfish(self._encryptor.seal(inner, context), header)
+        else:
+            assert header is not None, "packed elements are always chained"
+            inner = inner_packed(f"{author}:{self._session}", runs)
+            data = outer_packed(self._encryptor.seal(inner, context), author, header)
+        canonical = canonical_bytes(data)
+        if len(canonical) > self.bytes_max and _is_divisible(runs):
+            return None
+        signed = signing_input_of(Domain.APPEND, self._document_key, canonical)
+        proof = sign_bytes(signed, self._identity)
+        name = link(
+            signed, author_pubkey=proof.author_pubkey, author_signature=proof.author_signature
+        )
+        body = Body(data, canonical, author, proof.author_signature)
+        counted = author_seq if self._profile is Profile.STARFISH else None
+        return Sealed(body, name, header, counted, runs)
+
+
+def _fits(runs: Sequence[Run], profile: Profile) -> bool:
+    if not _is_divisible(runs):
+        return True
+    removes = sum(run.size for run in runs if isinstance(run, Remove))
+    if profile is Profile.PACKED:
+        return len(runs) <= BATCH_OPS_MAX and removes <= BATCH_REMOVES_MAX
+    inserts = sum(len(run.values) for run in runs if isinstance(run, Insert))
+    others = sum(not isinstance(run, Insert | Remove) for run in runs)
+    return removes + inserts + others <= BATCH_OPS_MAX
+
+
+def _is_divisible(runs: Sequence[Run]) -> bool:
+    if len(runs) > 1:
+        return True
+    run = runs[0]
+    if isinstance(run, Insert):
+        return len(run.values) > 1
+    return isinstance(run, Remove) and run.size > 1
+
+
+def _halves(runs: list[Run]) -> tuple[list[Run], list[Run]]:
+    half = len(runs) // 2
+    if half:
+        return runs[:half], runs[half:]
+    run = runs[0]
+    if isinstance(run, Insert):
+        half = len(run.values) // 2
+        left = Insert(
+            run.list,
+            run.replica,
+            run.counter,
+            run.after_replica,
+            run.after_counter,
+            run.values[:half],
+        )
+        end = run.counter + half
+        right = Insert(run.list, run.replica, end, run.replica, end - 1, run.values[half:])
+        return [left], [right]
+    assert isinstance(run, Remove)
+    half = run.size // 2
+    target = run.target_counter + half * run.step
+    first = Remove(
+        run.list, run.replica, run.counter, run.target_replica, run.target_counter, half, run.step
+    )
+    rest = Remove(
+        run.list,
+        run.replica,
+        run.counter + half,
+        run.target_replica,
+        target,
+        run.size - half,
+        run.step,
+    )
+    return [first], [rest]
