@@ -39,13 +39,16 @@ def main() -> int:
         return 2
     trace, concurrent = _traces(options.trace)
     environments = Environments(HOME)
-    missing = environments.prepare(PEERS, _say)
+    compared = [peer for peer in PEERS if not (options.quick and peer.slow)]
+    missing = environments.prepare(compared, _say)
     folder = HOME / "run"
     shutil.rmtree(folder, ignore_errors=True)
     _say("writing the inputs")
     write_inputs(folder / "inputs", sizes, trace, concurrent)
-    peers = [WALSTORE, *(peer for peer in PEERS if peer.name not in missing)]
-    print(f"traces: {trace.name}, {concurrent.name}\n")
+    peers = [WALSTORE, *(peer for peer in compared if peer.name not in missing)]
+    print(f"traces: {trace.name}, {concurrent.name}")
+    left_out = [peer.name for peer in PEERS if peer not in compared]
+    print(f"left out of a quick run: {', '.join(left_out)}\n" if left_out else "")
     runner = Runner(ROOT, folder, environments)
     outcomes: list[Outcome] = []
     for workload in chosen:

@@ -33,7 +33,8 @@ class Environments:
     """Both environments, as folders below `home`."""
 
     def __init__(self, home: Path) -> None:
-        self._python = home / "python"
+        # Of the interpreter that runs walstore, so that both are measured on the same Python.
+        self._python = home / f"python{sys.version_info[0]}.{sys.version_info[1]}"
         self._node = home / "node"
 
     def prepare(self, peers: Iterable[Peer], say: Callable[[str], None]) -> dict[str, str]:
@@ -109,6 +110,11 @@ def _call(command: list[str]) -> str:
     except subprocess.TimeoutExpired as error:
         raise InstallError(f"no answer within {_INSTALL_S_MAX} s") from error
     if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if "err" in line.lower()]
-        raise InstallError(lines[-1].strip() if lines else f"exit status {done.returncode}")
+        raise InstallError(_reason(done.stderr) or f"exit status {done.returncode}")
     return done.stdout
+
+
+def _reason(stderr: str) -> str:
+    lines = [line.strip() for line in stderr.splitlines() if "err" in line.lower()]
+    # Both installers say this in one plain line, among others that do not help.
+    return next((line for line in lines if "No matching" in line), lines[0] if lines else "")

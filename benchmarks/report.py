@@ -1,19 +1,20 @@
 """The report: one table per workload, the targets below it, a summary at the end.
 
-- A ratio is what the peer needs divided by what walstore needs: 3.0 is three times faster.
-- Ratios within 1.4 of one are no finding: rounds differ by more than that.
+- A ratio is what walstore needs divided by what the peer needs: 1/3 is three times faster.
+- A ratio within 1.4 of one, marked `~`, is no finding: rounds differ by as much.
 - Figures stand in the tables only to show what the ratios are made of.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from benchmarks.peers import PEERS, WALSTORE
 from benchmarks.runner import Outcome
-from benchmarks.workloads import BEST_PEER, Target
+from benchmarks.workloads import BEST_PEER, Target, Workload
 
 NOISE = 1.4
 
@@ -24,7 +25,7 @@ _VERSIONS = {peer.name: peer.version for peer in PEERS}
 class Verdict:
     """A target of a workload, and how walstore's figure stands to it."""
 
-    workload: str
+    workload: Workload
     target: Target
     ratio: float | None
 
@@ -33,18 +34,20 @@ class Verdict:
         """Whether the target is reached, and whether noise could have decided it."""
         if self.ratio is None:
             return "not measured"
-        reached = "reached" if self.ratio <= self.target.limit else "not reached"
-        close = 1 / NOISE < self.ratio / self.target.limit < NOISE
-        return f"{reached}, within the noise" if close and _is_relative(self.target) else reached
+        word = "reached" if self.ratio <= self.target.limit else "not reached"
+        noisy = self.workload.repeats and _is_relative(self.target)
+        if noisy and 1 / NOISE < self.ratio / self.target.limit < NOISE:
+            return f"{word}, within the noise"
+        return word
 
     @property
     def text(self) -> str:
         """The target as a sentence."""
         target = self.target
-        ratio = "–" if self.ratio is None else _number(self.ratio)
-        limit = _number(target.limit)
-        yardstick = _yardstick_name(target)
-        return f"{target.case}: {ratio}{yardstick}, target ≤ {limit}{yardstick}: {self.word}"
+        spell = _fraction if _is_relative(target) else _number
+        unit = f"× {_yardstick_name(target)}" if _is_relative(target) else self.workload.unit
+        ratio = "–" if self.ratio is None else f"{spell(self.ratio)} {unit}"
+        return f"{_title(target.case)}: {ratio}, target ≤ {spell(target.limit)} {unit}: {self.word}"
 
 
 def table(outcome: Outcome) -> str:
@@ -54,15 +57,13 @@ def table(outcome: Outcome) -> str:
     cases = [
         case for case in workload.cases if any(case in row for row in outcome.figures.values())
     ]
-    rows = [["", *(part for case in cases for part in (_title(case), "ratio"))]]
+    rows = [["", *map(_title, cases)]]
     for name, figures in outcome.figures.items():
-        cells = [f"{name} {_VERSIONS.get(name, '')}".strip()]
-        for case in cases:
-            cells.append(_number(figures[case]) if case in figures else "–")
-            cells.append(_ratio(own.get(case), figures.get(case)) if name != WALSTORE.name else "")
-        rows.append(cells)
+        compared = {} if name == WALSTORE.name else own
+        label = f"{name} {_VERSIONS.get(name, '')}".strip()
+        rows.append([label, *(_cell(figures.get(case), compared.get(case)) for case in cases)])
     lines = [f"{workload.name}: {workload.what} ({workload.unit})", *_aligned(rows)]
-    lines += [f"  {name}: {reason}" for name, reason in outcome.reasons.items()]
+    lines += [f"  {reason}: {', '.join(names)}" for reason, names in _by_reason(outcome)]
     lines += [f"  target  {verdict.text}" for verdict in verdicts(outcome)]
     return "\n".join(lines) + "\n"
 
@@ -70,7 +71,7 @@ def table(outcome: Outcome) -> str:
 def verdicts(outcome: Outcome) -> list[Verdict]:
     """How the workload's targets stand."""
     targets = outcome.workload.targets(compiled=outcome.compiled)
-    return [Verdict(outcome.workload.name, target, _divided(outcome, target)) for target in targets]
+    return [Verdict(outcome.workload, target, _divided(outcome, target)) for target in targets]
 
 
 def summary(outcomes: Iterable[Outcome], missing: dict[str, str]) -> str:
@@ -80,7 +81,7 @@ def summary(outcomes: Iterable[Outcome], missing: dict[str, str]) -> str:
     reached = [verdict for verdict in all_verdicts if verdict.word.startswith("reached")]
     build = "compiled" if any(outcome.compiled for outcome in outcomes) else "pure Python"
     lines = [f"Summary ({build}): {len(reached)} of {len(all_verdicts)} targets reached"]
-    lines += [f"  {verdict.workload:14}{verdict.text}" for verdict in all_verdicts]
+    lines += [f"  {verdict.workload.name:14}{verdict.text}" for verdict in all_verdicts]
     lines += [f"  not installed: {name}: {reason}" for name, reason in missing.items()]
     lines += [
         f"  failed: {outcome.workload.name}: {name}: {outcome.reasons[name]}"
@@ -141,17 +142,29 @@ def _is_relative(target: Target) -> bool:
 
 def _yardstick_name(target: Target) -> str:
     if target.other_case:
-        return f" × its {_title(target.other_case)}"
-    if target.peer == BEST_PEER:
-        return " × the best peer"
-    return f" × {target.peer}" if target.peer else ""
+        return f"its {_title(target.other_case)}"
+    return "the best peer" if target.peer == BEST_PEER else target.peer
 
 
-def _ratio(own: float | None, other: float | None) -> str:
-    if not own or not other:
-        return ""
-    ratio = other / own
-    return f"{_number(ratio)}×" if not 1 / NOISE < ratio < NOISE else f"~{_number(ratio)}×"
+def _by_reason(outcome: Outcome) -> list[tuple[str, list[str]]]:
+    names: dict[str, list[str]] = defaultdict(list)
+    for name, reason in outcome.reasons.items():
+        names[reason].append(name)
+    return list(names.items())
+
+
+def _cell(figure: float | None, own: float | None) -> str:
+    if figure is None:
+        return "–"
+    if not own or not figure:
+        return _number(figure)
+    ratio = own / figure
+    mark = "~" if 1 / NOISE < ratio < NOISE else ""
+    return f"{_number(figure)} ({mark}{_fraction(ratio)})"
+
+
+def _fraction(value: float) -> str:
+    return f"1/{_number(1 / value)}" if 0 < value < 1 else _number(value)
 
 
 def _title(case: str) -> str:

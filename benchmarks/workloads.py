@@ -143,7 +143,6 @@ def _bytes() -> tuple[Workload, ...]:
                 "snapshot",
                 "snapshot deflated",
                 "shallow",
-                "shallow deflated",
                 "character",
             ),
             pure=(at_most("history", 0.75, "automerge"), at_most("snapshot", 0.5, "automerge")),

@@ -20,7 +20,13 @@ from dataclasses import dataclass, replace
 
 from tests.delivery import Step, deliver, delivered_ops, differences, keeps_arrival, random_delivery
 from tests.oracle import AnyOp, Oracle
-from tests.strategies import adversarial_history, honest_history, shuffled
+from tests.strategies import (
+    adversarial_history,
+    crowded_history,
+    honest_history,
+    shuffled,
+    shuffled_behind_anchors,
+)
 
 PROGRESS_SECONDS = 10.0
 SHRINK_TRIES_MAX = 3000
@@ -36,14 +42,13 @@ class Trial:
 def random_trial(rng: random.Random) -> Trial:
     """A history and its delivery, drawn from a seed."""
     kind = rng.random()
-    if kind < 0.5:
+    if kind < 0.45:
         return Trial([random_delivery(rng, adversarial_history(rng, _size(rng)))])
-    ops = honest_history(rng, edits=_size(rng))
-    if kind < 0.6:
-        return Trial([random_delivery(rng, ops)])
-    if kind < 0.9:
-        return Trial([random_delivery(rng, shuffled(rng, ops))])
-    return Trial([random_delivery(rng, shuffled(rng, part)) for part in _parts(rng, ops)])
+    ops = crowded_history(rng, 5 * _size(rng)) if kind < 0.6 else honest_history(rng, _size(rng))
+    if rng.random() < 0.2:
+        return Trial([random_delivery(rng, shuffled(rng, part)) for part in _parts(rng, ops)])
+    reorder = rng.choice((lambda _, same: same, shuffled, shuffled_behind_anchors))
+    return Trial([random_delivery(rng, reorder(rng, ops))])
 
 
 def _size(rng: random.Random) -> int:

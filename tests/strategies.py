@@ -175,6 +175,29 @@ def honest_history(rng: random.Random, edits: int = 12) -> list[AnyOp]:
     return ops
 
 
+def crowded_history(rng: random.Random, edits: int = 40) -> list[AnyOp]:
+    """What replicas write that all insert at a few places of one list and hardly read.
+
+    Many elements with one anchor and nearby clocks make a reader look far for the right place.
+    """
+    replicas = [_Replica(name, 0) for name in rng.sample(REPLICAS, rng.randint(2, 5))]
+    ops: list[AnyOp] = []
+    for _ in range(edits):
+        replica = rng.choice(replicas)
+        if rng.random() < 0.05:
+            _read(rng, replica, rng.choice(replicas))
+        before = len(replica.log)
+        ids = replica.ids("body")
+        if ids and rng.random() < 0.2:
+            _remove_elements(rng, replica, "body")
+        else:
+            after = rng.choice(["", *ids[:2]])
+            value = rng.choice(CHARACTERS)
+            replica.write({"t": "ins", "list": "body", "after": after, "value": value})
+        ops.extend(replica.log[before:])
+    return ops
+
+
 def _read(rng: random.Random, reader: _Replica, source: _Replica) -> None:
     """Learn a prefix of what another replica knows; a prefix is closed under causes."""
     size = len(source.log)
@@ -208,8 +231,11 @@ def _anchor(rng: random.Random, replica: _Replica, name: str) -> str:
     return ids[-1] if rng.random() < 0.5 else rng.choice(ids)
 
 
-def _remove_elements(rng: random.Random, replica: _Replica) -> None:
-    name = rng.choice(NAMES)
+def _remove_somewhere(rng: random.Random, replica: _Replica) -> None:
+    _remove_elements(rng, replica, rng.choice(NAMES))
+
+
+def _remove_elements(rng: random.Random, replica: _Replica, name: str) -> None:
     ids = replica.ids(name)
     if not ids:
         return
@@ -246,8 +272,8 @@ _HONEST_EDITS: tuple[Callable[[random.Random, _Replica], None], ...] = (
     _type_text,
     _type_text,
     _type_text,
-    _remove_elements,
-    _remove_elements,
+    _remove_somewhere,
+    _remove_somewhere,
     _insert_values,
     _set_register,
     _delete_register,
@@ -420,6 +446,24 @@ def shuffled(rng: random.Random, ops: Sequence[AnyOp]) -> list[AnyOp]:
     return delivered
 
 
+def shuffled_behind_anchors(rng: random.Random, ops: Sequence[AnyOp]) -> list[AnyOp]:
+    """All the ops once, in any order in which an element precedes what hangs on or removes it."""
+    waiting: dict[tuple[str, str], list[AnyOp]] = {}
+    ready: list[AnyOp] = []
+    for op in ops:
+        needed = {"ins": op.get("after"), "rmv": op.get("id")}.get(op["t"])
+        (waiting.setdefault((op["list"], needed), []) if needed else ready).append(op)
+    delivered: list[AnyOp] = []
+    while ready:
+        place = rng.randrange(len(ready))
+        ready[place], ready[-1] = ready[-1], ready[place]
+        op = ready.pop()
+        delivered.append(op)
+        if op["t"] == "ins":
+            ready.extend(waiting.pop((op["list"], op["id"]), ()))
+    return delivered
+
+
 def split(rng: random.Random, items: Sequence[T]) -> list[list[T]]:
     """Cut a sequence into batches, the empty ones included."""
     cuts = sorted(rng.choices(range(len(items) + 1), k=rng.randint(0, 6)))
@@ -434,7 +478,9 @@ def randoms() -> st.SearchStrategy[random.Random]:
 
 def honest_histories(edits: int = 12) -> st.SearchStrategy[list[AnyOp]]:
     """Honest histories of up to `edits` edits."""
-    return st.builds(honest_history, randoms(), st.integers(0, edits))
+    return st.builds(honest_history, randoms(), st.integers(0, edits)) | st.builds(
+        crowded_history, randoms(), st.integers(0, 2 * edits)
+    )
 
 
 def adversarial_histories(size: int = 30) -> st.SearchStrategy[list[AnyOp]]:

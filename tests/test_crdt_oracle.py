@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import pytest
 from hypothesis import given, settings
@@ -25,11 +25,13 @@ from tests.oracle import AnyOp, Oracle, canon
 from tests.strategies import (
     adversarial_histories,
     adversarial_states,
+    crowded_history,
     histories,
     honest_histories,
     honest_history,
     randoms,
     shuffled,
+    shuffled_behind_anchors,
     split,
 )
 
@@ -47,6 +49,13 @@ from walstore.crdt import (
 
 # What a law costs depends on what else the machine does; only its outcome counts.
 law = settings(deadline=None)
+
+History: TypeAlias = Callable[[random.Random, int], list[AnyOp]]
+Order: TypeAlias = Callable[[random.Random, Sequence[AnyOp]], list[AnyOp]]
+
+
+def in_order(_: random.Random, ops: Sequence[AnyOp]) -> list[AnyOp]:
+    return list(ops)
 
 
 def folded(ops: Sequence[AnyOp]) -> WalCrdt:
@@ -120,12 +129,11 @@ def test_folding_everything_again_changes_nothing(ops: list[AnyOp]) -> None:
     assert (canon(crdt.export_state()), canon(crdt.materialize())) == once
 
 
-@pytest.mark.parametrize("order", ["as written", "shuffled"])
-def test_a_long_history_equals_the_oracle(order: str) -> None:
-    rng = random.Random(f"long {order}")
-    ops = honest_history(rng, edits=2500)
-    if order == "shuffled":
-        ops = shuffled(rng, ops)
+@pytest.mark.parametrize("order", [in_order, shuffled, shuffled_behind_anchors])
+@pytest.mark.parametrize("history", [honest_history, crowded_history])
+def test_a_long_history_equals_the_oracle(history: History, order: Order) -> None:
+    rng = random.Random("long")
+    ops = order(rng, history(rng, 2500))
     steps = random_delivery(rng, ops)
     arrival = keeps_arrival(steps)
     assert differences(deliver(steps), Oracle().fold(ops), arrival=arrival) == {}

@@ -6,13 +6,19 @@ import random
 from collections.abc import Sequence
 
 from tests.oracle import AnyOp, Oracle, canon
-from tests.strategies import adversarial_history, honest_history, shuffled
+from tests.strategies import (
+    adversarial_history,
+    crowded_history,
+    honest_history,
+    shuffled,
+    shuffled_behind_anchors,
+)
 
 
 def test_honest_histories_obey_the_format() -> None:
     for seed in range(200):
         rng = random.Random(seed)
-        ops = honest_history(rng, edits=20)
+        ops = (honest_history if seed % 2 else crowded_history)(rng, 20)
         clocks = [(op["clock"]["c"], op["clock"]["r"]) for op in ops]
         assert len(set(clocks)) == len(clocks)
         known: dict[str, AnyOp] = {"": {"list": None, "clock": {"c": 0, "r": ""}}}
@@ -24,9 +30,10 @@ def test_honest_histories_obey_the_format() -> None:
             elif op["t"] == "rmv":
                 assert known[op["id"]]["list"] == op["list"]
         in_order = Oracle().fold(ops)
-        reordered = Oracle().fold(shuffled(rng, ops))
-        assert reordered.canonical_state() == in_order.canonical_state()
-        assert canon(reordered.materialize()) == canon(in_order.materialize())
+        for order in (shuffled, shuffled_behind_anchors):
+            reordered = Oracle().fold(order(rng, ops))
+            assert reordered.canonical_state() == in_order.canonical_state()
+            assert canon(reordered.materialize()) == canon(in_order.materialize())
 
 
 def test_adversarial_histories_hold_every_shape_that_they_promise() -> None:

@@ -31,7 +31,9 @@ replicas = st.sampled_from([REPLICA, OTHER, "", "r"])
 counters = st.integers(1, 60) | st.integers(1, COUNTER_MAX)
 scalars = st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=2)
 json_values = st.recursive(
-    scalars, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=2), inner)
+    scalars,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=2), inner),
+    max_leaves=3,
 )
 
 

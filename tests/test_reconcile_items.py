@@ -175,6 +175,8 @@ def test_items_without_a_key_are_compared_by_content() -> None:
 def test_keys_are_never_taken_for_contents() -> None:
     assert size(diff_items([{"id": "a"}], ["a"], key="id")) == 2
     assert size(diff_items(["a"], ["b"], key=lambda item: item)) == 2
+    item = {"id": "a"}
+    assert diff_items(["a", item], [item], key="id") == [Hunk(0, 1, [])]
 
 
 @settings(law, max_examples=8)

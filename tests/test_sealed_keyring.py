@@ -285,7 +285,8 @@ def test_an_unbound_keyring_is_bound_after_the_fact() -> None:
     bound = bind_keyring(keyring, keys, scope=SCOPE, adder=ADMIN)
     assert keyring == frozen
     assert read(bound).key_ids == keys.key_ids
-    assert bind_keyring(bound, keys, scope=SCOPE, adder=ADMIN) == bound
+    # Somebody else's binding must not take the place of one that is there.
+    assert bind_keyring(bound, keys, scope=SCOPE, adder=EVE) == bound
 
 
 def test_a_pinned_key_cannot_be_replaced_even_without_bindings() -> None:

@@ -29,8 +29,10 @@ const lines = (name) =>
 
 const read = (name) => JSON.parse(readFileSync(join(inputs, `${name}.json`), "utf8"));
 
+const wholeTrace = () => lines(`edits-${library.unit ?? "utf16"}`);
+
 // A library whose edits cost too much for the whole trace names how many it is measured on.
-const trace = () => lines("edits-utf16").slice(0, library.editsMax);
+const trace = () => wholeTrace().slice(0, library.editsMax);
 
 function sizes(kind) {
   const names = readdirSync(inputs).filter((name) => name.startsWith(`${kind}-`));
@@ -192,7 +194,7 @@ async function wholeValues() {
   for (const [name, [before, after]] of Object.entries(read("values"))) {
     if (library.valuesAbsent?.includes(name)) continue;
     const documents = [];
-    for (let n = 0; n < REPEATS_MAX; n++) documents.push(await fromText(before));
+    while (documents.length < REPEATS_MAX) documents.push(await fromText(before));
     const [ms, changed] = timedOften(() => library.setText(documents.pop(), after));
     if (library.text(changed) !== after) throw new Error(`wrong text after ${name}`);
     figures[name] = ms;
@@ -255,7 +257,7 @@ function makeByEdits() {
   const typed = messages.filter((_, n) => edits[n][2].length === 1 && !edits[n][1]);
   typed.sort((a, b) => a.length - b.length);
   keep("character", [typed[typed.length >> 1]]);
-  const whole = library.editsMax ? library.editBursts(bursts(lines("edits-utf16"))) : document;
+  const whole = library.editsMax ? library.editBursts(bursts(wholeTrace())) : document;
   keep("history", [library.history(whole)]);
   return whole;
 }
@@ -267,7 +269,7 @@ function makeConcurrent() {
   for (const { agent, receive, edits } of lines("concurrent")) {
     let document = replicas.get(agent) ?? replica(agent);
     for (const number of receive) document = library.takeIn(document, messages[number]);
-    const [changed, message] = library.change(document, edits);
+    const [changed, message] = library.change(document, inUtf16(library.text(document), edits));
     replicas.set(agent, changed);
     messages.push(message);
   }
@@ -275,6 +277,16 @@ function makeConcurrent() {
   keep("concurrent", messages);
   keep("concurrent-text", [Buffer.from(library.text(reader))]);
   return {};
+}
+
+// The concurrent trace counts code points of a text that only the replica knows.
+function inUtf16(text, edits) {
+  const points = [...text];
+  return edits.map(([position, deleted, inserted]) => {
+    const before = points.slice(0, position).join("").length;
+    const gone = points.splice(position, deleted, ...inserted).join("").length;
+    return [before, gone, inserted];
+  });
 }
 
 const WORKLOADS = {

@@ -122,8 +122,33 @@ class WalCrdt:
 
         A live register hides a list or map of the same name, a list hides a map.
         """
-        names = {name for name in self._registers.entries if self._registers.live(name)}
-        return {name: self._member(name) for name in sorted(names.union(self.lists, self._maps))}
+        return {name: self._member(name) for name in self.names()}
+
+    def names(self) -> list[str]:
+        """The names of everything that shows, in code-point order."""
+        live = {name for name in self._registers.entries if self._registers.live(name)}
+        return sorted(live.union(self.lists, self._maps))
+
+    def has_register(self, name: str) -> bool:
+        """Whether a register has a value."""
+        return self._registers.live(name) is not None
+
+    def has_map(self, name: str) -> bool:
+        """Whether there is a map of a name, emptied or not."""
+        return name in self._maps
+
+    def has_replica(self, replica: str) -> bool:
+        """Whether anything that is held was stamped by a replica."""
+        return (
+            any(entry.replica == replica for entry in self._registers.entries.values())
+            or any(sequence.has_replica(replica) for sequence in self.lists.values())
+            or any(entries.has_replica(replica) for entries in self._maps.values())
+        )
+
+    def is_text(self, name: str) -> bool:
+        """Whether a list shows nothing but characters; so does one that is not there."""
+        sequence = self._read(name)
+        return sequence is None or sequence.is_text()
 
     def get_register(self, name: str, default: Any = None) -> Any:
         """The value of a register, or `default` if it is absent or deleted."""
@@ -243,12 +268,14 @@ class WalCrdt:
         """
         self._replace(exchange.from_state(unpack_state(packed)))
 
-    def canonical_state(self) -> str:
+    def canonical_state(self, *, maps: bool = True) -> str:
         """The canonical text that two documents of equal content share.
 
-        It is the format's: registers and lists. Maps, an extension, take part if there are any.
+        It is the format's: registers and lists. Maps, an extension, take part if there are any,
+        unless they are left out for comparing with a peer that does not know them.
         """
-        return canonical_text(exchange.canonical_parts(self._registers, self.lists, self._maps))
+        own = self._maps if maps else {}
+        return canonical_text(exchange.canonical_parts(self._registers, self.lists, own))
 
     def clone(self) -> WalCrdt:
         """An independent copy."""

@@ -53,6 +53,12 @@ class ObservedRemoveMap:
             for replica, (counter, value) in entry.puts.items():
                 self.put(key, counter, replica, fresh(value))
 
+    def has_replica(self, replica: str) -> bool:
+        """Whether any write is of a replica, dropped or not."""
+        return any(
+            replica in entry.puts or replica in entry.seen for entry in self.entries.values()
+        )
+
     def seen(self, key: str) -> dict[str, int]:
         """What a drop of the key has to name: the highest counter of its puts by replica."""
         entry = self.entries.get(key)

@@ -136,6 +136,14 @@ class NodeSequence:
         """The live values that are strings, joined."""
         return "".join([node.value for node in self.live() if isinstance(node.value, str)])
 
+    def has_replica(self, replica: str) -> bool:
+        """Whether any element is of a replica."""
+        return any(node.replica == replica for node in self.nodes.values())
+
+    def is_text(self) -> bool:
+        """Whether every live value is a character."""
+        return all(is_character(node.value) for node in self.live())
+
     def ids(self) -> list[str]:
         """The ids of the live elements in order."""
         return [node.id for node in self.live()]

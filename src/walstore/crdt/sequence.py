@@ -27,6 +27,7 @@ class RunSequence:
     __slots__ = (
         "_arrived",
         "_base",
+        "_has_others",
         "_indexes",
         "_open_end",
         "_open_replica",
@@ -63,6 +64,8 @@ class RunSequence:
         self._span: Span | None = None
         self._base = 0
         self._text: str | None = None
+        # Whether any live value is not a character; None if that has to be looked up.
+        self._has_others: bool | None = None
 
     def __len__(self) -> int:
         return self.tree.root.live
@@ -74,6 +77,18 @@ class RunSequence:
         if self._text is None:
             self._text = "".join([_joined(span.values) for span in self.tree.spans() if span.live])
         return self._text
+
+    def has_replica(self, replica: str) -> bool:
+        """Whether any element is of a replica."""
+        return replica in self._indexes
+
+    def is_text(self) -> bool:
+        """Whether every live value is a character."""
+        if self._has_others is None:
+            self._has_others = any(
+                span.live and span.values.__class__ is not str for span in self.tree.spans()
+            )
+        return not self._has_others
 
     def values(self) -> list[Any]:
         """The live values in order, copied."""
@@ -370,6 +385,8 @@ class RunSequence:
         values: Values,
     ) -> Span:
         """Put a new run into the tree and return its first span."""
+        if values.__class__ is not str:
+            self._has_others = True
         if len(values) <= SPAN_SIZE_MAX:
             span = Span(replica, counter, after_replica, after_counter, values, len(values))
             self.tree.place(leaf, place, span)
@@ -475,6 +492,8 @@ class RunSequence:
             on in the same leaf, if there is one.
         """
         self._text = None
+        if self._has_others:
+            self._has_others = None
         size = len(span.values)
         if count == size:
             span.live = 0

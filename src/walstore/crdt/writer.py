@@ -77,6 +77,8 @@ class Writer:
             ClockExhaustedError: No clock is left.
         """
         sequence = self._crdt.lists.get(list)
+        if sequence is None:
+            return
         if sequence.__class__ is not RunSequence:
             sequence = self._open(list)
         if index < 0:

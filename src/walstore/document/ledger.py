@@ -70,14 +70,17 @@ class Ledger:
             self._enter_new(replica, first, last, entry)
         return conflict
 
-    def find(self, replica: str, counter: int) -> Entry | None:
-        """The element that stamped a clock, if it is here."""
-        known = self._by_replica.get(replica)
-        if known is None:
-            return None
-        starts, ends, owners = known
+    def find_stretch(self, replica: str, counter: int, end: int) -> tuple[Entry | None, int]:
+        """The element that stamped a clock, and the counter before `end` up to which it did.
+
+        The element is None for clocks that are in no element here.
+        """
+        starts, ends, owners = self._by_replica.get(replica, ([], [], []))
         place = bisect_right(starts, counter) - 1
-        return owners[place] if place >= 0 and counter <= ends[place] else None
+        if place >= 0 and counter <= ends[place]:
+            return owners[place], min(end, ends[place] + 1)
+        following = starts[place + 1] if place + 1 < len(starts) else end
+        return None, min(end, following)
 
     def _enter_new(self, replica: str, first: int, last: int, entry: Entry) -> None:
         """Enter those counters that are in no earlier element; the first one keeps its own."""

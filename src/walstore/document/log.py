@@ -106,9 +106,14 @@ class DocumentLog:
         candidates = [self._candidate(element) for element in waiting]
         return self._fold(candidates, events, changes)
 
-    def knows(self, link: str) -> bool:
-        """Whether an element was folded."""
-        return link in self._known
+    def holds(self, link: str) -> bool:
+        """Whether an element was read in the log itself."""
+        entry = self._known.get(link)
+        return entry is not None and entry.element.ts > 0
+
+    def disown(self, link: str) -> None:
+        """Forget an own element that will never be sent."""
+        del self._known[link]
 
     def adopt_own(self, entry: Entry) -> None:
         """Take an own element as folded: its ops were, when they were made."""

@@ -1,0 +1,57 @@
+"""Documents: signed, sealed and reconciled."""
+
+from walstore.document.content import KindError
+from walstore.document.document import ALLOW_ANY, Marks, SnapshotVerdict, WalDocument
+from walstore.document.events import Event, Fork, Gap, Rejection, Rollback
+from walstore.document.faults import (
+    NoSnapshotStoreError,
+    NotOpenError,
+    ReadOnlyError,
+    RejectedElementsError,
+    RollbackDetectedError,
+    SequenceGapError,
+    SessionUsedError,
+    SnapshotMismatchError,
+    SnapshotRefusedError,
+)
+from walstore.document.history import Blame, Version
+from walstore.document.ports import (
+    Body,
+    SnapshotConflictError,
+    SnapshotStore,
+    StoredSnapshot,
+    Transport,
+)
+from walstore.document.sealing import ValueTooLargeError
+from walstore.document.view import View
+
+__all__ = [
+    "ALLOW_ANY",
+    "Blame",
+    "Body",
+    "Event",
+    "Fork",
+    "Gap",
+    "KindError",
+    "Marks",
+    "NoSnapshotStoreError",
+    "NotOpenError",
+    "ReadOnlyError",
+    "RejectedElementsError",
+    "Rejection",
+    "Rollback",
+    "RollbackDetectedError",
+    "SequenceGapError",
+    "SessionUsedError",
+    "SnapshotConflictError",
+    "SnapshotMismatchError",
+    "SnapshotRefusedError",
+    "SnapshotStore",
+    "SnapshotVerdict",
+    "StoredSnapshot",
+    "Transport",
+    "ValueTooLargeError",
+    "Version",
+    "View",
+    "WalDocument",
+]

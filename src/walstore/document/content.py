@@ -1,0 +1,355 @@
+"""What a document holds, to read and to edit at once: no network, no waiting.
+
+- Edits are folded when they are made, and recorded to be committed.
+- `set_text`, `set_list` and `update` take the value that is wanted and make the fewest edits
+  that lead there, against the value that was shown: a `base` view, or what was last read.
+- A name is a register, a list or a map for ever; an edit that would change its kind is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from walstore.canon import canonical_text, check_value
+from walstore.crdt import Change, Json, ListChanged, Run, WalCrdt, Writer
+from walstore.document.bases import Bases, ListBase, Shown, edited_base
+from walstore.document.view import View, frozen, thawed
+from walstore.errors import NotJsonError, UsageError
+from walstore.reconcile import Hunk, as_hunks, diff_items, diff_text
+
+_ABSENT = object()
+
+
+class KindError(UsageError):
+    """An edit would make a register of a list, or the other way round.
+
+    Attributes:
+        name: The name.
+        kind: What it is: "register", "list", "text" or "map".
+        wanted: What the edit needs.
+    """
+
+    def __init__(self, name: str, kind: str, wanted: str) -> None:
+        super().__init__(
+            f"{name!r} is a {kind} and cannot be used as a {wanted}; use another name, "
+            f"or delete it with migrate({name!r}) first"
+        )
+        self.name = name
+        self.kind = kind
+        self.wanted = wanted
+
+
+class Content:
+    """The registers, lists and maps of a document, for one writer."""
+
+    __slots__ = ("_bases", "_check", "_writer", "crdt", "version")
+
+    def __init__(
+        self, crdt: WalCrdt, replica: str, check: Callable[[object], None] | None = None
+    ) -> None:
+        """Edit `crdt` as `replica`; `check` refuses values that could not be sent."""
+        self.crdt = crdt
+        # Counts the changes, own and foreign.
+        self.version = 0
+        self._writer = Writer(crdt, replica)
+        self._bases = Bases()
+        self._check = check
+
+    # ── reading ────────────────────────────────────────────────────────────────────────
+
+    def materialize(self) -> dict[str, Any]:
+        """The document as JSON, lists of characters as lists."""
+        document = self.crdt.materialize()
+        for name, value in document.items():
+            if isinstance(value, list) and self.kind(name) in ("list", "text"):
+                self._bases.show(name, self._shown(name))
+        return document
+
+    def view(self) -> View:
+        """The document as an immutable value that remembers its version."""
+        bases = {name: self._bases.show(name, self._shown(name)) for name in self.crdt.list_names()}
+        members: dict[str, Any] = {}
+        for name in self.crdt.names():
+            kind = self.kind(name)
+            if kind in ("list", "text"):
+                members[name] = bases[name].value
+            elif kind == "map":
+                members[name] = frozen(self.crdt.map_items(name))
+            else:
+                members[name] = frozen(self.crdt.get_register(name))
+        return View(members, bases, owner=self, version=self.version)
+
+    def text(self, name: str) -> str:
+        """A text, or the strings of a list joined."""
+        if self.crdt.is_text(name):
+            shown = self.crdt.text(name)
+            self._bases.show(name, shown)
+            return shown
+        return self.crdt.text(name)
+
+    def values(self, name: str) -> list[Any]:
+        """The values of a list."""
+        if name in self.crdt.lists:
+            self._bases.show(name, self._shown(name))
+        return self.crdt.list_values(name)
+
+    def kind(self, name: str) -> str | None:
+        """What a name is: "register", "list", "text" (a list of characters only) or "map"."""
+        if self.crdt.has_register(name):
+            return "register"
+        if name in self.crdt.lists:
+            return "text" if self.crdt.is_text(name) and self.crdt.list_length(name) else "list"
+        return "map" if self.crdt.has_map(name) else None
+
+    def _shown(self, name: str) -> Shown:
+        if self.crdt.is_text(name):
+            return self.crdt.text(name)
+        return tuple([frozen(value) for value in self.crdt.list_values(name)])
+
+    # ── plain edits ────────────────────────────────────────────────────────────────────
+
+    def set_field(self, name: str, value: Json) -> None:
+        """Write a register."""
+        self._need(name, "register")
+        self._check_size(value)
+        self._writer.set(name, thawed(value))
+        self.version += 1
+
+    def delete_field(self, name: str) -> None:
+        """Delete a register."""
+        self._need(name, "register")
+        self._writer.delete(name)
+        self.version += 1
+
+    def insert(self, name: str, index: int, value: Json) -> None:
+        """Insert a value before a position of a list."""
+        self._need(name, "list")
+        self._check_size(value)
+        self._insert(name, index, [thawed(value)])
+
+    def insert_text(self, name: str, index: int, text: str) -> None:
+        """Insert characters before a position of a text."""
+        self._need(name, "list")
+        self._insert(name, index, text)
+
+    def remove(self, name: str, index: int, count: int = 1) -> None:
+        """Remove elements from a position on; positions outside the list are passed over."""
+        self._need(name, "list")
+        self._remove(name, index, count)
+
+    def put(self, name: str, key: str, value: Json) -> None:
+        """Write a key of an observed-remove map."""
+        self._need(name, "map")
+        self._check_size(value)
+        self._writer.put(name, key, thawed(value))
+        self.version += 1
+
+    def drop(self, name: str, key: str) -> None:
+        """Remove a key of an observed-remove map."""
+        self._need(name, "map")
+        self._writer.drop(name, key)
+        self.version += 1
+
+    def migrate(self, name: str) -> None:
+        """Empty a name of whatever kind it has, so that a register may take its place."""
+        if self.crdt.has_register(name):
+            self._writer.delete(name)
+        if name in self.crdt.lists:
+            self._remove(name, 0, self.crdt.list_length(name))
+        for key in self.crdt.map_items(name):
+            self._writer.drop(name, key)
+        self.version += 1
+
+    # ── reconcile ──────────────────────────────────────────────────────────────────────
+
+    def set_text(
+        self, name: str, text: str, *, base: View | None = None, caret: int | None = None
+    ) -> None:
+        """Make a text read as given, with the fewest edits.
+
+        Args:
+            name: The text.
+            text: What it should read.
+            base: The view that `text` was edited from; without one, what was last read.
+            caret: Where the cursor stands in `text` after the edit; tells equal edits apart.
+        """
+        self._need(name, "list")
+        if not isinstance(text, str):
+            raise NotJsonError(f"text cannot be a {type(text).__name__}")
+        shown = self._base(name, base)
+        if not isinstance(shown.value, str):
+            raise KindError(name, "list", "text")
+        self._apply(name, shown, diff_text(shown.value, text, caret=caret), text)
+
+    def set_list(
+        self,
+        name: str,
+        values: Sequence[Json],
+        *,
+        base: View | None = None,
+        key: str | Callable[[Any], object] | None = None,
+    ) -> None:
+        """Make a list hold the given values, with the fewest edits.
+
+        Args:
+            name: The list.
+            values: What it should hold.
+            base: The view that `values` were edited from; without one, what was last read.
+            key: What makes an item the same item after an edit: a member name, or a function.
+        """
+        self._need(name, "list")
+        if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Sequence):
+            raise NotJsonError("a list is needed")
+        wanted = [thawed(value) for value in values]
+        for value in wanted:
+            check_value(value)
+            self._check_size(value)
+        shown = self._base(name, base)
+        old = [thawed(value) for value in shown.value]
+        if key is None:
+            hunks = diff_items(old, wanted)
+        else:
+            hunks = as_hunks(diff_items(old, wanted, key=key))
+        after: Shown = tuple([frozen(value) for value in wanted])
+        self._apply(name, shown, hunks, after)
+
+    def update(self, wanted: Mapping[str, Any], *, base: View | None = None) -> None:
+        """Make the document read as given.
+
+        Lists go through `set_list`, strings of names that are texts through `set_text`, objects
+        of names that are maps key by key, and everything else is a register, written if it
+        differs. Members that are gone from what was shown are deleted or emptied.
+
+        Args:
+            wanted: The whole document.
+            base: The view that it was edited from; without one, the document as it is.
+        """
+        shown: Mapping[str, Any] = self.view() if base is None else base
+        for name, value in wanted.items():
+            self._check_member(name, value)
+        for name, value in wanted.items():
+            self._update_member(name, value, shown.get(name, _ABSENT), base)
+        for name in shown:
+            if name not in wanted:
+                self._clear_member(name, shown[name], base)
+
+    def _check_member(self, name: str, value: Any) -> None:
+        """Refuse what cannot become of a name, before anything is changed."""
+        kind, plain = self.kind(name), thawed(value)
+        check_value(plain)
+        wants = "list" if isinstance(plain, list) else "register"
+        if kind == "text" and isinstance(plain, str):
+            return
+        if kind == "map" and isinstance(plain, dict):
+            return
+        if kind is not None and kind != wants and not (kind == "text" and wants == "list"):
+            raise KindError(name, kind, wants)
+
+    def _update_member(self, name: str, value: Any, shown: Any, base: View | None) -> None:
+        kind = self.kind(name)
+        if kind == "text" and isinstance(value, str):
+            self.set_text(name, value, base=base)
+        elif isinstance(value, (list, tuple)):
+            self.set_list(name, value, base=base)
+        elif kind == "map" and isinstance(value, Mapping):
+            self._update_map(name, value, {} if shown is _ABSENT else shown)
+        elif shown is _ABSENT or not _same(value, shown):
+            self.set_field(name, value)
+
+    def _update_map(self, name: str, wanted: Mapping[str, Any], shown: Mapping[str, Any]) -> None:
+        for key, value in wanted.items():
+            if key not in shown or not _same(value, shown[key]):
+                self.put(name, key, value)
+        for key in shown:
+            if key not in wanted:
+                self.drop(name, key)
+
+    def _clear_member(self, name: str, shown: Any, base: View | None) -> None:
+        kind = self.kind(name)
+        if kind in ("list", "text"):
+            base_list = self._base(name, base)
+            empty: Shown = "" if isinstance(base_list.value, str) else ()
+            whole = [Hunk(0, len(base_list.value), empty)] if base_list.value else []
+            self._apply(name, base_list, whole, empty)
+        elif kind == "map":
+            self._update_map(name, {}, shown)
+        elif kind == "register" and _same(self.crdt.get_register(name), shown):
+            # A value that arrived since it was shown is not what the caller meant to delete.
+            self.delete_field(name)
+
+    # ── others' edits ──────────────────────────────────────────────────────────────────
+
+    def follow(self, changes: Sequence[Change]) -> None:
+        """Keep up with what a fold of others' edits has changed."""
+        for change in changes:
+            self.version += 1
+            if isinstance(change, ListChanged):
+                size = len(change.inserted)
+                self._bases.shift(change.list, change.position, change.removed, size)
+
+    def take(self) -> list[Run]:
+        """Hand over what was recorded since the last time."""
+        return self._writer.take()
+
+    # ── inside ─────────────────────────────────────────────────────────────────────────
+
+    def _need(self, name: str, wanted: str) -> None:
+        kind = self.kind(name)
+        if kind is not None and kind != wanted and not (kind == "text" and wanted == "list"):
+            raise KindError(name, kind, wanted)
+
+    def _check_size(self, value: Any) -> None:
+        if self._check is not None:
+            self._check(thawed(value))
+
+    def _base(self, name: str, view: View | None) -> ListBase:
+        if view is None:
+            latest = self._bases.latest.get(name)
+            return latest or self._bases.show(name, self._shown(name))
+        base = view.base_of(name, self)
+        # A list that was not there when the view was taken was shown empty.
+        return base if base is not None else ListBase("" if self.crdt.is_text(name) else ())
+
+    def _apply(self, name: str, base: ListBase, hunks: Sequence[Hunk[Any]], value: Shown) -> None:
+        """Make the edits of a shown list in the list of now."""
+        ranges = [each for hunk in hunks for each in base.ranges(hunk.start, hunk.removed)]
+        gaps = [base.gap(hunk.start) for hunk in hunks]
+        gone = 0
+        for _, size, at in ranges:
+            self._remove(name, at - gone, size)
+            gone += size
+        places: list[int] = []
+        come = 0
+        for hunk, gap in zip(hunks, gaps, strict=True):
+            before = sum(min(size, gap - at) for _, size, at in ranges if at < gap)
+            place = gap - before + come
+            places.append(place)
+            if hunk.inserted:
+                self._insert(name, place, hunk.inserted)
+                come += len(hunk.inserted)
+        if hunks:
+            self._bases.keep(name, edited_base(base, hunks, places, value))
+
+    def _insert(self, name: str, index: int, values: Any) -> None:
+        index = min(max(index, 0), self.crdt.list_length(name))
+        if isinstance(values, str):
+            self._writer.insert_text(name, index, values)
+        else:
+            self._writer.insert(name, index, values)
+        self.version += 1
+        self._bases.shift(name, index, 0, len(values))
+
+    def _remove(self, name: str, index: int, count: int) -> None:
+        if index < 0:
+            index, count = 0, count + index
+        count = min(count, self.crdt.list_length(name) - index)
+        if count > 0:
+            self._writer.remove(name, index, count)
+            self.version += 1
+            self._bases.shift(name, index, count, 0)
+
+
+def _same(left: Any, right: Any) -> bool:
+    """Whether two values are equal as JSON: 1 and 1.0 are, 1 and true are not."""
+    return canonical_text(thawed(left)) == canonical_text(thawed(right))

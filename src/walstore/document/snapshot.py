@@ -1,0 +1,213 @@
+"""Signed snapshots: what they hold, how they are made, and when they are believed.
+
+- A snapshot covers every element up to `uptoTs` and nothing else.
+- It is believed only if the signature is good, the producer is the signer, and that key holds
+  the snapshot role. Who merely lacks the role is ignored; who forges is reported.
+- Its state is version 1 or packed. Extensions are inside, under `x`: the highest counter of the
+  log (a removed element's remover has left no other trace), and the heads of the sessions that
+  it covers, so that the tail links up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple
+
+from walstore.crdt import COUNTER_MAX, WalCrdt
+from walstore.errors import MalformedError
+from walstore.sealed.encryptor import Encryptor, SealContext
+from walstore.signed.author import sign_document, verify_document
+from walstore.signed.chain import Head
+from walstore.signed.identity import Identity
+from walstore.wire.envelope import Profile
+from walstore.wire.limits import SESSION_SIZE_MAX, TS_MAX
+
+_WHAT = "snapshot"
+SNAPSHOT_SUFFIX = "__snapshot"
+
+
+class Snapshot(NamedTuple):
+    """A snapshot that was believed, opened and read.
+
+    Attributes:
+        crdt: The state that it holds.
+        upto_ts: The `ts` of the last element that it covers.
+        writer_seq: The highest seq by author that it covers, as the producer counts.
+        heads: The newest elements by author; empty if the producer names none.
+        names_heads: Whether the producer names them at all.
+        produced_by: The key of the producer.
+        document: The stored document.
+    """
+
+    crdt: WalCrdt
+    upto_ts: int
+    writer_seq: Mapping[str, int]
+    heads: Mapping[str, frozenset[Head]]
+    names_heads: bool
+    produced_by: str
+    document: dict[str, Any]
+
+
+class ForgedSnapshotError(MalformedError):
+    """A snapshot whose signature is not that of the producer it names."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(_WHAT, reason)
+
+
+class ForeignSnapshotError(MalformedError):
+    """A snapshot, honest as far as can be told, by a key that does not hold the role."""
+
+    def __init__(self, produced_by: str) -> None:
+        super().__init__(_WHAT, "its producer does not hold the snapshot role")
+        self.produced_by = produced_by
+
+
+def make_snapshot(
+    crdt: WalCrdt,
+    *,
+    document_key: str,
+    upto_ts: int,
+    writer_seq: Mapping[str, int],
+    heads: Mapping[str, Collection[Head]],
+    identity: Identity,
+    encryptor: Encryptor,
+    profile: Profile,
+    note: Mapping[str, Any] | None = None,
+    is_chained: bool = True,
+) -> dict[str, Any]:
+    """Sign a snapshot document.
+
+    Args:
+        crdt: The fold of every element up to `upto_ts`.
+        document_key: The key of the document; the snapshot's is derived from it.
+        upto_ts: The `ts` of the last element.
+        writer_seq: The highest seq by author.
+        heads: The newest elements by author.
+        identity: Who holds the snapshot role.
+        encryptor: Seals the state under the current key epoch.
+        profile: Version 1 or packed.
+        note: Further members of `x`.
+        is_chained: Whether to add `x`; without it the state is just what peers write.
+    """
+    state: dict[str, Any]
+    if profile is Profile.STARFISH:
+        state = crdt.export_state()
+    else:
+        state = {"v": 2, "packed": crdt.export_packed()}
+    if is_chained:
+        state["x"] = {
+            **state.get("x", {}),
+            "maxClock": crdt.counter,
+            "heads": {
+                author: [[head.link, head.session, head.seq] for head in sorted(own)]
+                for author, own in heads.items()
+                if own
+            },
+            **(note or {}),
+        }
+    key = document_key + SNAPSHOT_SUFFIX
+    content = {
+        "state": encryptor.seal(state, SealContext(key, identity.public_key, upto_ts)),
+        "uptoTs": upto_ts,
+        "writerSeq": dict(writer_seq),
+        "producedBy": identity.public_key,
+    }
+    proof = sign_document(key, content, identity)
+    return {
+        **content,
+        "authorPubkey": proof.author_pubkey,
+        "authorSignature": proof.author_signature,
+    }
+
+
+def read_snapshot(
+    document: object,
+    *,
+    document_key: str,
+    is_producer: Callable[[str], bool],
+    encryptor: Encryptor,
+) -> Snapshot:
+    """Check, open and read a stored snapshot.
+
+    Raises:
+        ForgedSnapshotError: The signature does not fit.
+        ForeignSnapshotError: The producer does not hold the role.
+        UnreadableError: The key of its epoch is not at hand.
+        SealRejectedError: The seal does not fit.
+        MalformedError: It is not a snapshot.
+    """
+    if not isinstance(document, dict):
+        raise MalformedError(_WHAT, "not an object")
+    content = {name: document.get(name) for name in ("state", "uptoTs", "writerSeq", "producedBy")}
+    producer, signature = document.get("authorPubkey"), document.get("authorSignature")
+    key = document_key + SNAPSHOT_SUFFIX
+    if not verify_document(key, content, producer, signature) or not isinstance(producer, str):
+        raise ForgedSnapshotError("its signature does not verify")
+    if content["producedBy"] != producer:
+        raise ForgedSnapshotError("its producer is not the signer")
+    if not is_producer(producer):
+        raise ForeignSnapshotError(producer)
+    upto_ts = content["uptoTs"]
+    if type(upto_ts) is not int or not 0 <= upto_ts <= TS_MAX:
+        raise MalformedError(_WHAT, "`uptoTs` is not a `ts`")
+    state = encryptor.open(content["state"], SealContext(key, producer, upto_ts))
+    crdt = WalCrdt()
+    if state.get("v") == 2:
+        crdt.import_packed(state.get("packed"))
+    else:
+        crdt.import_state(state)
+    extension = state.get("x")
+    fields = extension if isinstance(extension, dict) else {}
+    crdt.counter = max(crdt.counter, _counter(fields.get("maxClock", 0)))
+    return Snapshot(
+        crdt,
+        upto_ts,
+        _counts(content["writerSeq"]),
+        _heads(fields.get("heads", {})),
+        "heads" in fields,
+        producer,
+        document,
+    )
+
+
+def same_state(left: WalCrdt, right: WalCrdt) -> bool:
+    """Whether two folds are the same in what version 1 knows of; its peers know no maps."""
+    return left.canonical_state(maps=False) == right.canonical_state(maps=False)
+
+
+def _counter(value: object) -> int:
+    if type(value) is not int or not 0 <= value <= COUNTER_MAX:
+        raise MalformedError(_WHAT, "`maxClock` is not a counter")
+    return value
+
+
+def _counts(value: object) -> dict[str, int]:
+    if not isinstance(value, dict):
+        raise MalformedError(_WHAT, "`writerSeq` is not an object")
+    for author, seq in value.items():
+        if not isinstance(author, str) or type(seq) is not int or not 0 <= seq <= COUNTER_MAX:
+            raise MalformedError(_WHAT, "`writerSeq` does not count by author")
+    return value
+
+
+def _heads(value: object) -> dict[str, frozenset[Head]]:
+    if not isinstance(value, dict):
+        raise MalformedError(_WHAT, "`heads` is not an object")
+    return {author: frozenset(map(_head, _array(own))) for author, own in value.items()}
+
+
+def _array(value: object) -> list[Any]:
+    if not isinstance(value, list):
+        raise MalformedError(_WHAT, "heads are not an array")
+    return value
+
+
+def _head(value: object) -> Head:
+    match value:
+        case [str(link), str(session), int(seq)] if (
+            len(link) == 64 and len(session) <= SESSION_SIZE_MAX and 1 <= seq <= COUNTER_MAX
+        ):
+            return Head(link, session, seq)
+        case _:
+            raise MalformedError(_WHAT, "a head is not a link, a session and a seq")

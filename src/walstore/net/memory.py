@@ -1,0 +1,79 @@
+"""A log and a snapshot store in memory: for tests, and for documents within one process.
+
+- It keeps every promise of the ports: a `ts` that always increases, the same `ts` for the same
+  element, ascending pages, replacement by compare and swap.
+- What it hands out is parsed anew, as if it had come over a wire.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from walstore.canon import canonical_bytes, content_hash, parse
+from walstore.document.ports import Body, SnapshotConflictError, StoredSnapshot
+from walstore.wire.limits import PULL_ELEMENTS_MAX
+
+
+class MemoryTransport:
+    """Logs by document key."""
+
+    def __init__(self, *, page_size: int = PULL_ELEMENTS_MAX) -> None:
+        self._logs: dict[str, list[tuple[int, bytes]]] = {}
+        self._known: dict[tuple[str, str, str, bytes], int] = {}
+        self._page_size = page_size
+
+    async def append(self, document_key: str, body: Body) -> int:
+        """Append an element; the same one again gets the same `ts`."""
+        name = (document_key, body.author, body.signature, body.canonical)
+        ts = self._known.get(name)
+        if ts is None:
+            log = self._logs.setdefault(document_key, [])
+            ts = log[-1][0] + 1 if log else 1
+            log.append((ts, _element_text(ts, body)))
+            self._known[name] = ts
+        return ts
+
+    async def pull(self, document_key: str, checkpoint: int) -> list[Any]:
+        """One page of elements above a checkpoint."""
+        log = self._logs.get(document_key, [])
+        page = [text for ts, text in log if ts > checkpoint][: self._page_size]
+        return [parse(text) for text in page]
+
+    async def tail(self, document_key: str, upto: int, count: int) -> list[Any]:
+        """The newest elements up to a `ts`."""
+        log = self._logs.get(document_key, [])
+        return [parse(text) for ts, text in log if ts <= upto][-count:]
+
+
+class MemorySnapshots:
+    """Snapshot documents by key."""
+
+    def __init__(self) -> None:
+        self._documents: dict[str, bytes] = {}
+
+    async def read(self, snapshot_key: str) -> StoredSnapshot | None:
+        """The stored snapshot, or None."""
+        text = self._documents.get(snapshot_key)
+        return None if text is None else StoredSnapshot(parse(text), content_hash(parse(text)))
+
+    async def write(
+        self, snapshot_key: str, document: dict[str, Any], revision: str | None
+    ) -> None:
+        """Replace a revision.
+
+        Raises:
+            SnapshotConflictError: The stored revision is another one.
+        """
+        stored = await self.read(snapshot_key)
+        if (stored.revision if stored is not None else None) != revision:
+            raise SnapshotConflictError
+        self._documents[snapshot_key] = canonical_bytes(document)
+
+
+def _element_text(ts: int, body: Body) -> bytes:
+    return b'{"ts":%d,"data":%b,"authorPubkey":%b,"authorSignature":%b}' % (
+        ts,
+        body.canonical,
+        canonical_bytes(body.author),
+        canonical_bytes(body.signature),
+    )
