@@ -12,7 +12,7 @@ from typing import Any
 
 from walstore.crdt.clock import COUNTER_MAX
 from walstore.crdt.packed_ops import BATCH_REMOVES_MAX, pack_ops
-from walstore.crdt.packed_state import STATE_PIECES_MAX, STATE_REMOVED_MAX, pack_state
+from walstore.crdt.packed_state import pack_state
 from walstore.crdt.runs import Delete, Drop, Insert, Put, Remove, Run, Set, Verbatim
 from walstore.crdt.state import ListState, MapEntry, Piece, Register, State
 
@@ -122,6 +122,7 @@ MALFORMED_OPS: dict[str, Any] = {
     "an insert that runs out of counters": [[ANN], [0, "body", 0, COUNTER_MAX, 0, 7, "xy"]],
     "an insert of nothing": [[ANN], [0, "body", 0, 8, 0, 7, ""]],
     "an insert of an object": [[ANN], [0, "body", 0, 8, 0, 7, {"a": 1}]],
+    "an insert of a surrogate": [[ANN], [0, "body", 0, 8, 0, 7, "\ud800"]],
     "an insert with an entry too many": [[ANN], [*_KEY, 1]],
     "a remove of size 0": [[ANN], [1, "body", 0, 8, 0, 7, 0, 1]],
     "a remove with a step of 2": [[ANN], [1, "body", 0, 8, 0, 7, 2, 2]],
@@ -135,6 +136,7 @@ MALFORMED_OPS: dict[str, Any] = {
     "a stretch with columns of two lengths": [[ANN], [*_STRETCH[:5], [1, 1], [0]]],
     "a stretch with a size of 0": [[ANN], [*_STRETCH[:5], [2, 0], [0, 0]]],
     "a stretch with a boolean": [[ANN], [*_STRETCH[:5], [1, True], [0, 0]]],
+    "a stretch with a surrogate": [[ANN], [7, "body", 0, 1, "a\udc00", [1, 1], [0, 0]]],
     "a stretch with too much text": [[ANN], [*_STRETCH[:5], [1], [0]]],
     "a stretch with too little text": [[ANN], [*_STRETCH[:5], [3], [0]]],
     "a stretch with an anchor below the head": [[ANN], [*_STRETCH[:5], [2], [-1]]],
@@ -261,18 +263,13 @@ MALFORMED_STATES: dict[str, Any] = {
     "elements but no pieces": [1, [ANN], [], [["body", "ab", 0, [], 0, "AA=="]], []],
     "elements but no replica": [1, [], [], [_ROW], []],
     "a negative number of removed elements": [1, [ANN], [], [["body", "ab", -1, [], 1, ""]], []],
-    "too many removed elements": [
+    "live text with a surrogate": [1, [ANN], [], [["body", "\ud800b", *_ROW[2:]]], []],
+    "a counter beyond 2^53 - 1": [
         1,
         [ANN],
         [],
-        [["body", "", STATE_REMOVED_MAX + 1, [STATE_REMOVED_MAX + 1], 1, "AAIBAgEC"]],
-        [],
-    ],
-    "too many pieces": [
-        1,
-        [ANN],
-        [],
-        [["body", "", STATE_PIECES_MAX + 1, [STATE_PIECES_MAX + 1], STATE_PIECES_MAX + 1, ""]],
+        # A step to 2^53 - 1, then a second element.
+        [[*_ROW[:5], "AAIBAgf+//////8/"]],
         [],
     ],
     "a structure that is not base64": [1, [ANN], [], [[*_ROW[:5], "AAI"]], []],

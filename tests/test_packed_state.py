@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import tracemalloc
 import zlib
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from tests.test_packed_ops import counters, json_values, mutate, names, replicas
 from walstore.crdt.clock import COUNTER_MAX
 from walstore.crdt.packed_list import NotRegularError
 from walstore.crdt.packed_state import (
+    STATE_PIECES_MAX,
     STATE_REMOVED_MAX,
     StateTooLargeError,
     pack_state,
@@ -328,28 +330,56 @@ def test_a_state_that_no_reader_accepts_is_not_written() -> None:
         pack_state(state, keep_removed=False)
 
 
+def claiming(removed: int, pieces: int) -> list[Any]:
+    """Two lists that claim these numbers together."""
+    half = ["", removed // 2, [removed // 2], pieces // 2, ""]
+    rest = ["", removed - removed // 2, [], pieces - pieces // 2, ""]
+    return [1, ["r"], [], [["a", *half], ["b", *rest]], []]
+
+
+def test_claims_beyond_the_limits_are_refused_before_anything_is_decoded() -> None:
+    unpack_state(claiming(STATE_REMOVED_MAX, STATE_PIECES_MAX))
+    for removed, pieces in (
+        (STATE_REMOVED_MAX + 1, STATE_PIECES_MAX),
+        (STATE_REMOVED_MAX, STATE_PIECES_MAX + 1),
+    ):
+        with pytest.raises(MalformedError):
+            unpack_state(claiming(removed, pieces))
+
+
 def deflate(data: bytes) -> bytes:
     deflate = zlib.compressobj(9, wbits=-15)
     return deflate.compress(data) + deflate.flush()
 
 
+def sized(data: bytes) -> bytes:
+    return len(data).to_bytes(4) + data
+
+
+ONE_REMOVED = b"\0\x06\1\1\1\2"
+BOMB_BYTES = 2**24
+
+
 @pytest.mark.parametrize(
     ("removed", "structure"),
     [
-        ([1], b"\x01" + deflate(bytes(2**26))),
-        (b"\x01" + (4).to_bytes(4) + (99).to_bytes(4) + deflate(bytes(2**26)), b"\0\x06\1\1\1\2"),
-        (b"\x01" + (2**26).to_bytes(4) + (99).to_bytes(4) + deflate(b"x"), b"\0\x06\1\1\1\2"),
+        (sized(b"x"), b"\1" + deflate(bytes(BOMB_BYTES))),
+        (b"\1" + (4).to_bytes(4) + sized(deflate(bytes(BOMB_BYTES))), ONE_REMOVED),
+        (b"\1" + BOMB_BYTES.to_bytes(4) + 1024 * sized(deflate(bytes(2**14))), ONE_REMOVED),
     ],
-    ids=["structure", "removed text", "length of removed text"],
+    ids=["structure", "block of removed text", "blocks of removed text"],
 )
 def test_a_small_blob_cannot_inflate_beyond_what_was_announced(
-    removed: bytes | list[int], structure: bytes
+    removed: bytes, structure: bytes
 ) -> None:
-    spelled = base64.b64encode(removed).decode() if isinstance(removed, bytes) else removed
-    row = ["body", "", 1, spelled, 1, base64.b64encode(structure).decode()]
-    state = unpack_state([1, ["r"], [], [row], []])
+    blobs = [base64.b64encode(blob).decode() for blob in (removed, structure)]
+    state = unpack_state([1, ["r"], [], [["body", "", 1, blobs[0], 1, blobs[1]]], []])
+    tracemalloc.start()
     with pytest.raises(MalformedError):
         _ = state.lists["body"].pieces
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < BOMB_BYTES // 16
 
 
 def test_joining_pieces_leaves_the_given_ones_alone() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
+from itertools import accumulate, chain
 
 import pytest
 from hypothesis import given, settings
@@ -143,3 +143,14 @@ def test_the_halves_of_a_surrogate_pair_stay_together() -> None:
 def test_plain_text_beside_clusters_is_edited_alone() -> None:
     assert diff_text("👍🏽 cat 🇫🇷", "👍🏽 cut 🇫🇷") == [Hunk(4, 1, "u")]
     assert diff_text("naïve Straße", "naïve Straßen") == [Hunk(12, 0, "n")]
+
+
+def test_when_very_many_borders_have_to_move_the_rest_becomes_one_hunk() -> None:
+    marks = "\u0301" * 20
+    old = [[*f"{line:040}", "e" + marks, "\n"] for line in range(1_200)]
+    new = [[*line[:-2], "e" + marks[1:] + "\u0302", "\n"] for line in old]
+    old_clusters, new_clusters = list(chain(*old)), list(chain(*new))
+    hunks = diff_text("".join(old_clusters), "".join(new_clusters))
+    check_laws("".join(old_clusters), "".join(new_clusters), hunks)
+    check_borders(old_clusters, new_clusters, hunks)
+    assert 100 < len(hunks) < 1_200

@@ -126,6 +126,27 @@ def test_a_change_in_a_long_single_line_is_found() -> None:
     assert diff_text(old, new) == [Hunk(10_000, 1, "#"), Hunk(20_000, 0, "##")]
 
 
+@pytest.mark.parametrize("separator", ["\n", " ", ""])
+def test_rewritten_paragraphs_leave_what_is_between_them(separator: str) -> None:
+    chance = random.Random(3)
+    old = ["".join(chance.choices("abcdefgh", k=60)) for _ in range(600)]
+    new = list(old)
+    for paragraph in (50, 300, 550):
+        new[paragraph : paragraph + 8] = ["".join(chance.choices("abcdefgh", k=500))]
+    hunks = diff_text(separator.join(old), separator.join(new))
+    check_laws(separator.join(old), separator.join(new), hunks)
+    assert size(hunks) <= 3 * (8 * 61 + 500)
+
+
+@pytest.mark.parametrize("behind", ["", "\n", "\nmore", "\nmore\n"])
+def test_an_equal_last_line_may_lack_its_end(behind: str) -> None:
+    chance = random.Random(4)
+    old, new = ("".join(chance.choices("abcdefgh\n", k=5_000)) for _ in "on")
+    old, new = old + "\nthe last line of both\n" + behind, new + "\nthe last line of both"
+    check_laws(old, new, diff_text(old, new))
+    check_laws(new, old, diff_text(new, old))
+
+
 def test_edits_among_very_many_equal_lines_are_followed() -> None:
     # Far too large to compare, and no line is unique.
     line = "0,0,0,0,0,0,0,0,0\n"

@@ -142,6 +142,14 @@ class Writer:
         if seen:
             self._apply(Drop(map, key, self.replica, self._reserve(1), seen))
 
+    def recorded(self) -> list[Run]:
+        """What was recorded and not taken yet."""
+        return list(self._runs)
+
+    def move_to(self, crdt: WalCrdt) -> None:
+        """Go on with another fold of the same document; what was recorded stays recorded."""
+        self._crdt = crdt
+
     def take(self) -> list[Run]:
         """Hand over what was recorded and start afresh."""
         runs = self._runs

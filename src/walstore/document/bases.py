@@ -18,6 +18,9 @@ from walstore.reconcile import Hunk
 
 Shown: TypeAlias = str | tuple[Any, ...]
 
+# More elements than any list has.
+_EVERYTHING = 2**62
+
 # First shown position, size, first position by now.
 Segment: TypeAlias = tuple[int, int, int]
 
@@ -85,6 +88,13 @@ class Bases:
         self._live.setdefault(name, WeakSet()).add(base)
         self.latest[name] = base
         return base
+
+    def forget(self) -> None:
+        """Nothing that was shown is known in the lists of now; an edit of it only adds."""
+        for bases in self._live.values():
+            for base in bases:
+                base.shift(0, _EVERYTHING, 0)
+        self.latest.clear()
 
     def shift(self, name: str, position: int, removed: int, inserted: int) -> None:
         """Let every base of a list follow a change."""

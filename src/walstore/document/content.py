@@ -288,6 +288,18 @@ class Content:
                 size = len(change.inserted)
                 self._bases.shift(change.list, change.position, change.removed, size)
 
+    def recorded(self) -> list[Run]:
+        """What was recorded and not taken yet."""
+        return self._writer.recorded()
+
+    def replace(self, crdt: WalCrdt) -> None:
+        """Go on with another fold of the same document; nothing that was shown is in it."""
+        crdt.counter = max(crdt.counter, self.crdt.counter)
+        self.crdt = crdt
+        self.version += 1
+        self._writer.move_to(crdt)
+        self._bases.forget()
+
     def take(self) -> list[Run]:
         """Hand over what was recorded since the last time."""
         return self._writer.take()

@@ -222,6 +222,8 @@ class WalDocument:
         self._log, self._snapshot, self._verdict = log, snapshot, verdict
         derived = verdict in (SnapshotVerdict.VERIFIED, SnapshotVerdict.MISMATCH)
         self._base = None if self._posture == "re-derive" and derived else snapshot
+        if log.is_out_of_order:
+            log.crdt = log.refolded(self._base.crdt if self._base is not None else None)
         self._content = self._new_content(log)
         self._author_seq = log.tracker.highest(self._identity.public_key, None)
         self._prev = self._newest_own(log)
@@ -664,8 +666,20 @@ class WalDocument:
             changes: list[Change] = []
             folded = len(self._noted(self._log.read_again(changes), events))
             self._content.follow(changes)
+            self._restore_order()
         self._report(events)
         return folded
+
+    def _restore_order(self) -> None:
+        """Fold anew if a late element should have come before one that used its clock again."""
+        if not self._log.is_out_of_order:
+            return
+        crdt = self._log.refolded(self._base.crdt if self._base is not None else None)
+        for sealed in self._outbox:
+            crdt.fold_runs(sealed.runs)
+        crdt.fold_runs(self._content.recorded())
+        self._log.crdt = crdt
+        self._content.replace(crdt)
 
     async def _pull(self, events: list[Event]) -> int:
         folded = 0
@@ -678,6 +692,7 @@ class WalDocument:
             folded += len(self._noted(reading, events))
             if self._log.checkpoint == before:
                 break
+        self._restore_order()
         own = self._log.tracker.highest(self._identity.public_key, None)
         self._author_seq = max(self._author_seq, own)
         return folded

@@ -6,6 +6,10 @@
 - The checkpoint says how far the log was read, not how much of it was good: a bad element is
   never read again.
 - An element whose key has not arrived is kept, and opened when it has.
+- An element that nothing proves is kept aside for a while: if a later one of its writer links to
+  it, it counts after all. So what a reader accepts does not depend on how it paged.
+- Where one clock was used twice, the first in the log counts. An element that could only be
+  folded late may come first; then the fold is out of order and has to be made anew.
 - The same element again changes nothing.
 """
 
@@ -19,12 +23,13 @@ from walstore.crdt import Change, WalCrdt
 from walstore.document.events import Event, Fork, Rejection
 from walstore.document.gaps import SequenceTracker
 from walstore.document.ledger import Entry, Ledger
+from walstore.document.ports import RawElement
 from walstore.errors import MalformedError
 from walstore.sealed.encryptor import Encryptor, SealContext
 from walstore.sealed.outcomes import SealRejectedError, UnreadableError
-from walstore.signed.author import Domain, signing_input_of
+from walstore.signed.author import Domain, SigningFrame
 from walstore.signed.chain import ChainElement, Head, check_chain
-from walstore.wire.element import Element, read_element
+from walstore.wire.element import Element, read_element, read_raw_element
 from walstore.wire.envelope import (
     Envelope,
     Header,
@@ -48,6 +53,10 @@ class Reading(NamedTuple):
     folded: list[Entry]
     events: list[Event]
     unreadable: int
+
+
+# Unproven elements that are kept aside; past this the oldest are given up for good.
+UNPROVEN_MAX = 1024
 
 
 class _Candidate(NamedTuple):
@@ -76,6 +85,7 @@ class DocumentLog:
             pool: Threads to verify signatures with, if there are many.
         """
         self.document_key = document_key
+        self._frame = SigningFrame(Domain.APPEND, document_key)
         self.encryptor = encryptor
         self.crdt = WalCrdt()
         self.checkpoint = 0
@@ -83,6 +93,9 @@ class DocumentLog:
         self.ledger = Ledger()
         self.heads: dict[str, frozenset[Head]] = {}
         self.unreadable: list[Element] = []
+        # Whether a clock that was used twice was folded in another order than the log's.
+        self.is_out_of_order = False
+        self._unproven: dict[str, _Candidate] = {}
         self._is_writer = is_writer
         self._pool = pool
         # The links of the folded elements with their entries, to know them when they come again.
@@ -123,7 +136,7 @@ class DocumentLog:
         candidates: list[_Candidate] = []
         for value in page:
             try:
-                element = value if isinstance(value, Element) else read_element(value)
+                element = _read(value)
                 if element.ts <= self.checkpoint:
                     raise MalformedError("element", "`ts` does not increase")
                 self.checkpoint = element.ts
@@ -133,12 +146,14 @@ class DocumentLog:
         return candidates
 
     def _candidate(self, element: Element) -> _Candidate:
-        signed = signing_input_of(Domain.APPEND, self.document_key, element.canonical)
+        signed = self._frame.around(element.canonical)
         return _Candidate(element, read_header(element.data), signed)
 
     def _fold(
         self, candidates: list[_Candidate], events: list[Event], changes: list[Change] | None
     ) -> Reading:
+        again = self._vouched_for(candidates)
+        candidates = [*again, *candidates]
         report = check_chain(
             [_chain_element(candidate) for candidate in candidates], self.heads, pool=self._pool
         )
@@ -150,7 +165,10 @@ class DocumentLog:
         folded: list[Entry] = []
         for candidate, verdict, link in zip(candidates, report.verdicts, report.links, strict=True):
             if not verdict.accepted or link is None:
-                events.append(_rejection(candidate.element, verdict.value))
+                if not any(candidate is each for each in again):
+                    events.append(_rejection(candidate.element, verdict.value))
+                if link is not None and candidate.header is not None:
+                    self._keep_aside(link, candidate)
                 continue
             try:
                 entry = self._fold_one(candidate, link, events, changes)
@@ -164,6 +182,29 @@ class DocumentLog:
                 if entry is not None:
                     folded.append(entry)
         return Reading(folded, events, len(self.unreadable))
+
+    def _vouched_for(self, candidates: list[_Candidate]) -> list[_Candidate]:
+        """Take back those unproven elements that lead up to one of the new elements."""
+        again: list[_Candidate] = []
+        for candidate in candidates:
+            while candidate.header is not None and candidate.header.prev in self._unproven:
+                candidate = self._unproven.pop(candidate.header.prev)
+                again.append(candidate)
+        again.reverse()
+        return again
+
+    def _keep_aside(self, link: str, candidate: _Candidate) -> None:
+        self._unproven[link] = candidate
+        if len(self._unproven) > UNPROVEN_MAX:
+            del self._unproven[next(iter(self._unproven))]
+
+    def refolded(self, base: WalCrdt | None) -> WalCrdt:
+        """The fold of every element here in the order of the log, on top of a base."""
+        crdt = WalCrdt() if base is None else base.clone()
+        for entry in sorted(self.ledger.entries, key=lambda entry: entry.element.ts):
+            crdt.fold_runs(entry.runs)
+        self.is_out_of_order = False
+        return crdt
 
     def _fold_one(
         self,
@@ -220,6 +261,8 @@ class DocumentLog:
         conflict = self.ledger.add(entry)
         if conflict is not None:
             counter, replica, earlier = conflict
+            if earlier.element.ts > entry.element.ts:
+                self.is_out_of_order = True
             events.append(Fork(entry.author, counter, replica, earlier.element, entry.element))
         header, gap = entry.header, None
         if entry.author_seq is not None:
@@ -233,6 +276,12 @@ class DocumentLog:
             events.append(gap)
 
 
+def _read(value: object) -> Element:
+    if isinstance(value, RawElement):
+        return read_raw_element(*value)
+    return value if isinstance(value, Element) else read_element(value)
+
+
 def _chain_element(candidate: _Candidate) -> ChainElement:
     element, header = candidate.element, candidate.header
     session, seq, prev = ("", 0, None) if header is None else header[:3]
@@ -242,6 +291,8 @@ def _chain_element(candidate: _Candidate) -> ChainElement:
 def _rejection(value: Any, reason: str, *, proven: bool = False) -> Rejection:
     if isinstance(value, Element):
         return Rejection(value.ts, value.author, reason, value.as_json(), proven)
+    if isinstance(value, RawElement):
+        return Rejection(value.ts, value.author, reason, value, proven)
     fields = value if isinstance(value, dict) else {}
     ts, author = fields.get("ts"), fields.get("authorPubkey")
     return Rejection(

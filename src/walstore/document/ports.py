@@ -25,6 +25,15 @@ class Body(NamedTuple):
     signature: str
 
 
+class RawElement(NamedTuple):
+    """A pulled element whose data is at hand as text, to be parsed once and not written again."""
+
+    ts: int
+    data: bytes
+    author: str
+    signature: str
+
+
 class Transport(Protocol):
     """One log per document key."""
 
@@ -39,7 +48,9 @@ class Transport(Protocol):
         ...
 
     async def pull(self, document_key: str, checkpoint: int) -> Sequence[object]:
-        """Elements with `ts` above the checkpoint, ascending, in the format's spelling.
+        """Elements with `ts` above the checkpoint, ascending.
+
+        They come as `RawElement`, or as JSON values in the format's spelling.
 
         There may be more than one page of them: an empty page says that there are no more.
 

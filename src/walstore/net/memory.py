@@ -2,15 +2,16 @@
 
 - It keeps every promise of the ports: a `ts` that always increases, the same `ts` for the same
   element, ascending pages, replacement by compare and swap.
-- What it hands out is parsed anew, as if it had come over a wire.
+- What it hands out is text, as if it had come over a wire.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import Any
 
 from walstore.canon import canonical_bytes, content_hash, parse
-from walstore.document.ports import Body, SnapshotConflictError, StoredSnapshot
+from walstore.document.ports import Body, RawElement, SnapshotConflictError, StoredSnapshot
 from walstore.wire.limits import PULL_ELEMENTS_MAX
 
 
@@ -18,7 +19,7 @@ class MemoryTransport:
     """Logs by document key."""
 
     def __init__(self, *, page_size: int = PULL_ELEMENTS_MAX) -> None:
-        self._logs: dict[str, list[tuple[int, bytes]]] = {}
+        self._logs: dict[str, list[tuple[int, Body]]] = {}
         self._known: dict[tuple[str, str, str, bytes], int] = {}
         self._page_size = page_size
 
@@ -29,20 +30,21 @@ class MemoryTransport:
         if ts is None:
             log = self._logs.setdefault(document_key, [])
             ts = log[-1][0] + 1 if log else 1
-            log.append((ts, _element_text(ts, body)))
+            log.append((ts, body))
             self._known[name] = ts
         return ts
 
-    async def pull(self, document_key: str, checkpoint: int) -> list[Any]:
+    async def pull(self, document_key: str, checkpoint: int) -> list[RawElement]:
         """One page of elements above a checkpoint."""
         log = self._logs.get(document_key, [])
-        page = [text for ts, text in log if ts > checkpoint][: self._page_size]
-        return [parse(text) for text in page]
+        start = bisect_right(log, checkpoint, key=_ts)
+        return [_raw(*entry) for entry in log[start : start + self._page_size]]
 
-    async def tail(self, document_key: str, upto: int, count: int) -> list[Any]:
+    async def tail(self, document_key: str, upto: int, count: int) -> list[RawElement]:
         """The newest elements up to a `ts`."""
         log = self._logs.get(document_key, [])
-        return [parse(text) for ts, text in log if ts <= upto][-count:]
+        end = bisect_right(log, upto, key=_ts)
+        return [_raw(*entry) for entry in log[max(end - count, 0) : end]]
 
 
 class MemorySnapshots:
@@ -70,10 +72,9 @@ class MemorySnapshots:
         self._documents[snapshot_key] = canonical_bytes(document)
 
 
-def _element_text(ts: int, body: Body) -> bytes:
-    return b'{"ts":%d,"data":%b,"authorPubkey":%b,"authorSignature":%b}' % (
-        ts,
-        body.canonical,
-        canonical_bytes(body.author),
-        canonical_bytes(body.signature),
-    )
+def _ts(entry: tuple[int, Body]) -> int:
+    return entry[0]
+
+
+def _raw(ts: int, body: Body) -> RawElement:
+    return RawElement(ts, body.canonical, body.author, body.signature)

@@ -35,6 +35,20 @@ class AuthorProof(NamedTuple):
     author_signature: str
 
 
+class SigningFrame:
+    """What the bytes to sign have around the data: the same for all elements of a log."""
+
+    __slots__ = ("_after", "_before")
+
+    def __init__(self, domain: Domain, key: str) -> None:
+        self._before = domain.value + b'{"d":'
+        self._after = b',"k":' + canonical_bytes(key) + b"}"
+
+    def around(self, canonical: bytes) -> bytes:
+        """The exact bytes to sign for data whose canonical text is at hand."""
+        return self._before + canonical + self._after
+
+
 def signing_input(domain: Domain, key: str, data: object) -> bytes:
     """The exact bytes to sign for a JSON value under a document key.
 
@@ -50,7 +64,7 @@ def signing_input_of(domain: Domain, key: str, canonical: bytes) -> bytes:
     Raises:
         NotJsonError: The key is not text.
     """
-    return b'%b{"d":%b,"k":%b}' % (domain.value, canonical, canonical_bytes(key))
+    return SigningFrame(domain, key).around(canonical)
 
 
 def sign_bytes(signed: bytes, identity: Identity) -> AuthorProof:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from walstore.canon import canonical_bytes, find_flaw
+from walstore.canon import canonical_bytes, find_flaw, parse, parse_canonical
 from walstore.errors import MalformedError, NotJsonError
 from walstore.wire.limits import DATA_DEPTH_MAX, ELEMENT_BYTES_MAX, TS_MAX
 
@@ -65,6 +65,29 @@ class Element:
 
     def __repr__(self) -> str:
         return f"Element(ts={self.ts}, author={self.author[:8]}…, {len(self.canonical)} bytes)"
+
+
+def read_raw_element(ts: object, text: bytes, author: object, signature: object) -> Element:
+    """Check the shape of a pulled element whose data is at hand as text.
+
+    Raises:
+        MalformedError: It is not an element, or is beyond a limit.
+    """
+    if (
+        type(ts) is int
+        and 0 <= ts <= TS_MAX
+        and type(author) is str
+        and type(signature) is str
+        and len(text) <= ELEMENT_BYTES_MAX
+        # As many brackets as levels are allowed cannot nest deeper than that.
+        and text.count(b"{") + text.count(b"[") <= DATA_DEPTH_MAX
+    ):
+        data = parse_canonical(text)
+        if type(data) is dict:
+            return Element(ts, data, author, signature, text)
+    return read_element(
+        {"ts": ts, "data": parse(text), "authorPubkey": author, "authorSignature": signature}
+    )
 
 
 def read_element(value: object) -> Element:
