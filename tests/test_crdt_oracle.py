@@ -247,6 +247,24 @@ def test_joining_is_commutative_associative_and_idempotent(
     assert seen_by_all(joined(a, a)) == seen_by_all(a)
 
 
+def test_placeholders_left_by_different_removes_join_alike() -> None:
+    """A remove of an element that neither side has seen leaves its own clock behind."""
+    removes: list[AnyOp] = [
+        {"t": "rmv", "list": "body", "id": "1@x", "clock": {"c": counter, "r": replica}}
+        for counter, replica in ((3, "y"), (2, "z"), (2, "y"))
+    ]
+    a, b, c = (folded([op]) for op in removes)
+    assert seen_by_all(joined(a, b)) == seen_by_all(joined(b, a))
+    assert seen_by_all(joined(joined(a, b), c)) == seen_by_all(joined(a, joined(b, c)))
+
+
+@law
+@given(histories(), histories())
+def test_a_join_moves_the_counter_past_both(left: list[AnyOp], right: list[AnyOp]) -> None:
+    both = joined(folded(left), folded(right))
+    assert both.counter == Oracle().fold([*left, *right]).counter
+
+
 @law
 @given(honest_histories(), randoms())
 def test_a_join_leaves_the_other_document_as_it_was(ops: list[AnyOp], rng: random.Random) -> None:

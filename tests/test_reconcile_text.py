@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from string import ascii_uppercase
 
 import pytest
 from hypothesis import given, settings
@@ -136,6 +137,17 @@ def test_rewritten_paragraphs_leave_what_is_between_them(separator: str) -> None
     hunks = diff_text(separator.join(old), separator.join(new))
     check_laws(separator.join(old), separator.join(new), hunks)
     assert size(hunks) <= 3 * (8 * 61 + 500)
+
+
+def test_lines_are_kept_beside_a_large_rewritten_block() -> None:
+    chance = random.Random(5)
+    lines = ["".join(chance.choices("abcdefgh", k=60)) for _ in range(300)]
+    blocks = ["".join(chance.choices(ascii_uppercase, k=200_000)) for _ in range(2)]
+    old = "\n".join([blocks[0], *lines])
+    new = "\n".join([blocks[1], *lines[:299], "the end"])
+    hunks = diff_text(old, new)
+    check_laws(old, new, hunks)
+    assert size(hunks) <= 400_000 + 2 * 61
 
 
 @pytest.mark.parametrize("behind", ["", "\n", "\nmore", "\nmore\n"])

@@ -10,15 +10,19 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
 
+import { documentCalls } from "./documents.mjs";
+
 const root = process.argv[2];
 
-async function load(name) {
+async function load(name, entry = ".") {
   const folder = join(root, "node_modules", name);
   const { exports } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8"));
-  return import(pathToFileURL(join(folder, exports["."].import)));
+  return import(pathToFileURL(join(folder, exports[entry].import)));
 }
 
 const wal = await load("@drakkar.software/starfish-wal");
+const walClient = await load("@drakkar.software/starfish-wal", "./client");
+const keyrings = await load("@drakkar.software/starfish-keyring");
 const { stableStringify } = await load("@drakkar.software/starfish-protocol");
 
 function byClockThenId(left, right) {
@@ -69,6 +73,8 @@ const calls = {
 
   // For the test of the time-out.
   never: () => new Promise(() => {}),
+
+  ...documentCalls({ wal, walClient, keyrings, describe }),
 };
 
 for await (const line of createInterface({ input: process.stdin })) {

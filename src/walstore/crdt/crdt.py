@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, assert_never
 
-from walstore.canon import canonical_text
+from walstore.canon import canonical_text, find_flaw
 from walstore.crdt import exchange
 from walstore.crdt.build import build_sequence
 from walstore.crdt.changes import Change, ListChanged, MapChanged, RegisterChanged
@@ -25,6 +25,7 @@ from walstore.crdt.packed_state import pack_state, unpack_state
 from walstore.crdt.registers import Registers
 from walstore.crdt.runs import Delete, Drop, Insert, Put, Remove, Run, Set, Verbatim
 from walstore.crdt.sequence import RunSequence
+from walstore.errors import MalformedError
 
 Sequence = RunSequence | NodeSequence
 
@@ -258,7 +259,8 @@ class WalCrdt:
         Raises:
             StateTooLargeError: No reader would accept it.
         """
-        return pack_state(exchange.to_state(self._registers, self.lists, self._maps))
+        packed = pack_state(exchange.to_state(self._registers, self.lists, self._maps))
+        return [fresh(part) for part in packed]
 
     def import_packed(self, packed: object) -> None:
         """Replace everything by a packed state.
@@ -266,7 +268,10 @@ class WalCrdt:
         Raises:
             MalformedError: The state is not of the format; nothing has changed.
         """
-        self._replace(exchange.from_state(unpack_state(packed)))
+        flaw = find_flaw(packed)
+        if flaw is not None:
+            raise MalformedError("packed state", flaw)
+        self._replace(exchange.from_state(unpack_state(fresh(packed))))
 
     def canonical_state(self, *, maps: bool = True) -> str:
         """The canonical text that two documents of equal content share.

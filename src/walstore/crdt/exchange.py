@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from walstore.crdt.convert import read_clock, read_counter, read_counters, read_value
 from walstore.crdt.maps import ObservedRemoveMap
 from walstore.crdt.nodes import Node, NodeSequence
-from walstore.crdt.ops import fresh
+from walstore.crdt.ops import Json, fresh
 from walstore.crdt.registers import Registers
 from walstore.crdt.runs import as_values
 from walstore.crdt.sequence import RunSequence
@@ -71,7 +71,7 @@ def import_state(state: object) -> Content:
         MalformedError: It is not of the format.
     """
     fields = _object(state, "the state")
-    if fields.get("v") != 1:
+    if fields.get("v") != 1 or isinstance(fields["v"], bool):
         raise MalformedError(_WHAT, "`v` is not 1")
     registers = Registers()
     for name, entry in _named(fields.get("regs"), "`regs`"):
@@ -248,12 +248,16 @@ def _flag(fields: dict[Any, Any], member: str, default: bool | None = None) -> b
     return flag
 
 
+def _value(fields: dict[Any, Any]) -> Json:
+    if "value" not in fields:
+        raise MalformedError(_WHAT, "`value` is missing")
+    return read_value(fields["value"], _WHAT)
+
+
 def _read_register(entry: object) -> Register:
     fields = _object(entry, "a register")
     counter, replica = read_clock(fields.get("clock"), _WHAT)
-    return Register(
-        counter, replica, read_value(fields.get("value"), _WHAT), _flag(fields, "deleted")
-    )
+    return Register(counter, replica, _value(fields), _flag(fields, "deleted"))
 
 
 def _read_list(entries: object) -> RunSequence | NodeSequence:
@@ -269,7 +273,7 @@ def _read_node(entry: object) -> Node:
     id, after = fields.get("id"), fields.get("after")
     if not isinstance(id, str) or not id or not isinstance(after, str):
         raise MalformedError(_WHAT, "a node's `id` or `after` is not text, or the id is empty")
-    value = read_value(fields.get("value"), _WHAT)
+    value = _value(fields)
     deleted, pending = _flag(fields, "deleted"), _flag(fields, "pending", default=False)
     return Node(id, after, counter, replica, value, deleted, pending)
 

@@ -240,28 +240,59 @@ def _decode(entries: list[Any], replicas: list[str]) -> list[Piece]:
 def _pieces(
     columns: _Columns, replicas: list[str], visible: Values, removed: Values
 ) -> list[Piece]:
-    """The pieces of a list, their ids and anchors checked.
-
-    This is one long loop because opening a document waits for it.
-    """
-    kinds, sizes, steps = columns.kinds, columns.sizes, columns.steps
-    _check_sizes(kinds, sizes, len(visible), len(removed))
-    count = len(replicas)
-    only = replicas[0] if count == 1 else ""
+    """The pieces of a list, their ids, sizes and anchors checked."""
+    starts, anchors = _stamps(columns, len(replicas))
+    authors, counters = _clocks(starts, replicas)
+    afters, after_counters = _clocks(anchors, replicas)
     pieces: list[Piece] = []
+    shown = gone = 0
+    for kind, size, author, counter, after, after_counter in zip(
+        columns.kinds, columns.sizes, authors, counters, afters, after_counters, strict=True
+    ):
+        if not after_counter:
+            after = ""
+        if kind >= _DELETED:
+            values = removed[gone : gone + size]
+            gone += size
+            pieces.append(Piece(author, counter, after, after_counter, values, True))
+        else:
+            values = visible[shown : shown + size]
+            shown += size
+            pieces.append(Piece(author, counter, after, after_counter, values, False))
+    if 0 in columns.sizes or gone != len(removed) or shown != len(visible):
+        raise malformed("a list has not as many values as elements")
+    if type(visible) is list or type(removed) is list:
+        _join_text(pieces)
+    return pieces
+
+
+def _clocks(stamps: list[int], replicas: list[str]) -> tuple[list[str], list[int]]:
+    count = len(replicas)
+    if count == 1:
+        return replicas * len(stamps), stamps
+    return [replicas[stamp % count] for stamp in stamps], [stamp // count for stamp in stamps]
+
+
+def _stamps(columns: _Columns, count: int) -> tuple[list[int], list[int]]:
+    """The first stamp of each piece, and the stamp of its anchor."""
+    starts: list[int] = []
+    anchors: list[int] = []
     # First and last stamp of every chain; the head counts as one, for its successor's sake.
     chain_starts, chain_ends = [0], [0]
     interrupted: list[int] = []
-    # First and last stamp of the pieces in which a later one may be anchored, oldest first:
-    # of two of them, the later one in the document is the newer one.
+    # First and last stamp of the stretches in which a later piece may be anchored. Of two of
+    # them, the later one in the document is the newer one.
     open_starts, open_ends = [0], [0]
-    chain = end = shown = gone = 0
-    for kind, size in zip(kinds, sizes, strict=True):
+    chain = end = 0
+    for kind, size in zip(columns.kinds, columns.sizes, strict=True):
         beginning = kind & _BEGINNINGS
-        anchor = end
         if beginning == _CONTINUES:
-            start = end + count
-        elif beginning == _RESUMES:
+            starts.append(end + count)
+            anchors.append(end)
+            end += size * count
+            chain_ends[chain] = open_ends[-1] = end
+            continue
+        if beginning == _RESUMES:
             if not interrupted:
                 raise malformed("a piece resumes a chain that nothing interrupted")
             chain = interrupted.pop()
@@ -269,12 +300,13 @@ def _pieces(
         else:
             if beginning == _INTERRUPTS:
                 interrupted.append(chain)
-            chain = len(chain_starts)
-            start = end + steps[chain - 1]
+            start = end + columns.steps[len(chain_starts) - 1]
             if start < count:
                 raise malformed("a counter of a list is below 1")
+            chain = len(chain_starts)
             chain_starts.append(start)
-            chain_ends.append(0)
+            chain_ends.append(start)
+        anchor = end
         if start < end:
             while open_starts[-1] > start:
                 open_starts.pop()
@@ -284,39 +316,22 @@ def _pieces(
                 # Concurrent chains overlap in time: only the older part of that one counts.
                 anchor = start - 1 - (start - 1 - open_starts[-1]) % count
         end = start + (size - 1) * count
-        chain_ends[chain] = end
+        starts.append(start)
+        anchors.append(anchor)
         open_starts.append(start)
         open_ends.append(end)
-        deleted = kind >= _DELETED
-        if deleted:
-            values = removed[gone : gone + size]
-            gone += size
-        else:
-            values = visible[shown : shown + size]
-            shown += size
-        if count == 1:
-            pieces.append(Piece(only, start, only if anchor else "", anchor, values, deleted))
-        else:
-            counter, index = divmod(start, count)
-            after, after_index = divmod(anchor, count)
-            after_replica = replicas[after_index] if after else ""
-            pieces.append(Piece(replicas[index], counter, after_replica, after, values, deleted))
+        chain_ends[chain] = end
     if interrupted:
         raise malformed("an interrupted chain is not resumed")
     _check_chains(chain_starts, chain_ends, count)
-    if type(visible) is list or type(removed) is list:
-        for piece in pieces:
-            if type(piece.values) is list and type(piece.values[0]) is str:
-                piece.values = join_values([piece.values])
-    return pieces
+    return starts, anchors
 
 
-def _check_sizes(kinds: bytes, sizes: Sequence[int], visible: int, removed: int) -> None:
-    if 0 in sizes:
-        raise malformed("a piece of a list is empty")
-    deleted = sum([size for kind, size in zip(kinds, sizes, strict=True) if kind >= _DELETED])
-    if deleted != removed or sum(sizes) != visible + removed:
-        raise malformed("a list has not as many values as elements")
+def _join_text(pieces: list[Piece]) -> None:
+    """Single code points are kept joined, even where other values stand beside them."""
+    for piece in pieces:
+        if type(piece.values) is list and type(piece.values[0]) is str:
+            piece.values = join_values([piece.values])
 
 
 def _check_chains(starts: list[int], ends: list[int], count: int) -> None:

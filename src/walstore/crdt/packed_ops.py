@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from walstore.crdt.clock import COUNTER_MAX
+from walstore.crdt.convert import to_run
 from walstore.crdt.runs import Delete, Drop, Insert, Put, Remove, Run, Set, Verbatim
 from walstore.errors import MalformedError, UsageError
 
@@ -384,9 +385,14 @@ def _other(kind: int, row: list[Any], replicas: list[str]) -> Run:
         return Drop(_text(name), _text(key), *clock, _seen(seen, replicas))
     if kind == _VERBATIM:
         _, op = _entries(row, 2)
-        if type(op) is not dict:
-            raise _malformed("a verbatim op is not an object")
-        return Verbatim(op)
+        # What a run can say stands in a row of its own, so that a batch has one form only.
+        try:
+            run = to_run(op)
+        except MalformedError as error:
+            raise _malformed(error.reason) from error
+        if type(run) is not Verbatim:
+            raise _malformed("a verbatim op that is a run")
+        return run
     raise _malformed("a row of an unknown kind")
 
 

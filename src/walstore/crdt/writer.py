@@ -64,6 +64,7 @@ class Writer:
         for value in values:
             check_value(value)
             copies.append(fresh(value))
+        self._check_room(len(copies))
         index = max(index, 0)
         for part in as_values(copies):
             self._insert(list, index, part)
@@ -78,13 +79,16 @@ class Writer:
         """
         sequence = self._crdt.lists.get(list)
         if sequence is None:
+            _check_name(list)
             return
         if sequence.__class__ is not RunSequence:
             sequence = self._open(list)
         if index < 0:
             index, count = 0, count + index
         if isinstance(sequence, NodeSequence):
-            for id in sequence.ids()[index : index + max(count, 0)]:
+            ids = sequence.ids()[index : index + max(count, 0)]
+            self._check_room(len(ids))
+            for id in ids:
                 self._fold({"t": "rmv", "list": list, "id": id, "clock": self._tick()})
             return
         if index + count > sequence.tree.root.live:
@@ -163,15 +167,15 @@ class Writer:
         if not size:
             return
         crdt = self._crdt
+        counter = crdt.counter + 1
+        if counter + size - 1 > COUNTER_MAX:
+            raise ClockExhaustedError
         sequence = crdt.lists.get(list)
         if sequence.__class__ is not RunSequence:
             sequence = self._open(list)
         if isinstance(sequence, NodeSequence):
             self._insert_nodes(sequence, list, index, values)
             return
-        counter = crdt.counter + 1
-        if counter + size - 1 > COUNTER_MAX:
-            raise ClockExhaustedError
         crdt.counter += size
         replica = self.replica
         after_replica, after_counter = sequence.insert_at(index, values, replica, counter)
@@ -208,11 +212,13 @@ class Writer:
 
     def _reserve(self, count: int) -> int:
         """Stamp ops in a row: the first counter, above all that the document has seen."""
-        first = self._crdt.counter + 1
-        if first + count - 1 > COUNTER_MAX:
-            raise ClockExhaustedError
+        self._check_room(count)
         self._crdt.counter += count
-        return first
+        return self._crdt.counter - count + 1
+
+    def _check_room(self, count: int) -> None:
+        if self._crdt.counter + count > COUNTER_MAX:
+            raise ClockExhaustedError
 
     def _tick(self) -> Clock:
         return {"c": self._reserve(1), "r": self.replica}

@@ -14,12 +14,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 from weakref import WeakSet
 
-from walstore.reconcile import Hunk
+from walstore.reconcile import Hunk, apply_to_items, apply_to_text
 
 Shown: TypeAlias = str | tuple[Any, ...]
 
 # More elements than any list has.
 _EVERYTHING = 2**62
+
+# Own edits that are taken in before they are made in the value, so that typing copies no text.
+_EDITS_MAX = 256
 
 # First shown position, size, first position by now.
 Segment: TypeAlias = tuple[int, int, int]
@@ -28,11 +31,41 @@ Segment: TypeAlias = tuple[int, int, int]
 class ListBase:
     """A list as it was shown at some time."""
 
-    __slots__ = ("__weakref__", "_segments", "value")
+    __slots__ = ("__weakref__", "_edits", "_segments", "_value")
 
     def __init__(self, value: Shown, segments: list[Segment] | None = None) -> None:
-        self.value = value
+        self._value = value
         self._segments = [(0, len(value), 0)] if segments is None else segments
+        # Each is an edit of what those before it leave.
+        self._edits: list[Hunk[Any]] = []
+
+    @property
+    def value(self) -> Shown:
+        """What its holder believes the list to be."""
+        for hunk in self._edits:
+            self._value = _spliced(self._value, hunk)
+        self._edits.clear()
+        return self._value
+
+    def is_of(self, value: Shown) -> bool:
+        """Whether this very value was shown, and still is all of the list."""
+        whole = [(0, len(value), 0)]
+        return self._value is value and not self._edits and self._segments == whole
+
+    def for_edits(self) -> ListBase:
+        """One that can take edits in: another one if a view may hold this one."""
+        return self if self._edits else ListBase(self._value, self._segments)
+
+    def take(self, hunks: Sequence[Hunk[Any]], position: int) -> None:
+        """Take in own edits, all made at one position of the list, which were followed."""
+        self._segments = _edited_segments(self, hunks, [position] * len(hunks))
+        last = self._edits[-1] if self._edits else None
+        if last is not None and len(hunks) == 1 and _continues(last, hunks[0]):
+            self._edits[-1] = Hunk(last.start, 0, last.inserted + hunks[0].inserted)
+        else:
+            self._edits += reversed(hunks)
+        if len(self._edits) > _EDITS_MAX:
+            self._value = self.value
 
     def shift(self, position: int, removed: int, inserted: int) -> None:
         """Follow a change of the list."""
@@ -63,6 +96,22 @@ class ListBase:
             place = at + min(size, start - first)
         return place
 
+    def hunks(self, position: int, removed: int, inserted: Shown) -> list[Hunk[Any]]:
+        """What an edit of the list of now, before it is followed, makes of what was shown."""
+        if inserted:
+            spots = [
+                first + min(size, position - at)
+                for first, size, at in self._segments
+                if at < position
+            ]
+            return [Hunk(spots[-1] if spots else 0, 0, inserted)]
+        hunks: list[Hunk[Any]] = []
+        for first, size, at in self._segments:
+            low, high = max(position - at, 0), min(position + removed - at, size)
+            if low < high:
+                hunks.append(Hunk(first + low, high - low, ""))
+        return hunks
+
 
 class Bases:
     """All bases of one document that anybody still holds, by list."""
@@ -77,10 +126,8 @@ class Bases:
     def show(self, name: str, value: Shown) -> ListBase:
         """Note that a list was shown as it is now."""
         latest = self.latest.get(name)
-        if latest is not None and latest.value is value:
-            segments = latest._segments
-            if segments == [(0, len(value), 0)]:
-                return latest
+        if latest is not None and latest.is_of(value):
+            return latest
         return self.keep(name, ListBase(value))
 
     def keep(self, name: str, base: ListBase) -> ListBase:
@@ -101,6 +148,20 @@ class Bases:
         for base in self._live.get(name, ()):
             base.shift(position, removed, inserted)
 
+    def edit(self, name: str, position: int, removed: int, inserted: Shown) -> None:
+        """Follow an own edit by position: who makes it counts it among what was shown last."""
+        latest = self.latest.get(name)
+        if latest is None:
+            self.shift(name, position, removed, len(inserted))
+            return
+        mine = latest.for_edits()
+        if mine is not latest:
+            self.keep(name, mine)
+        hunks = mine.hunks(position, removed, inserted)
+        self.shift(name, position, removed, len(inserted))
+        if hunks:
+            mine.take(hunks, position)
+
 
 def edited_base(
     base: ListBase, hunks: Sequence[Hunk[Any]], places: Sequence[int], value: Shown
@@ -113,6 +174,12 @@ def edited_base(
         places: Where the insert of each hunk is by now.
         value: The value that was asked for.
     """
+    return ListBase(value, _edited_segments(base, hunks, places))
+
+
+def _edited_segments(
+    base: ListBase, hunks: Sequence[Hunk[Any]], places: Sequence[int]
+) -> list[Segment]:
     segments: list[Segment] = []
     shown = kept = 0
     for hunk, place in zip(hunks, places, strict=True):
@@ -122,8 +189,25 @@ def edited_base(
             _append(segments, (shown, len(hunk.inserted), place))
         shown += len(hunk.inserted)
         kept = hunk.start + hunk.removed
-    _extend(segments, base, kept, len(base.value) - kept, shown)
-    return ListBase(value, segments)
+    _extend(segments, base, kept, _EVERYTHING, shown)
+    return segments
+
+
+def _continues(last: Hunk[Any], hunk: Hunk[Any]) -> bool:
+    """Whether an insert goes on where the last one ended."""
+    return (
+        not last.removed
+        and not hunk.removed
+        and type(last.inserted) is type(hunk.inserted)
+        and hunk.start == last.start + len(last.inserted)
+    )
+
+
+def _spliced(value: Shown, hunk: Hunk[Any]) -> Shown:
+    """A shown value with an edit made in it; a text that takes other values becomes a list."""
+    if isinstance(value, str) and isinstance(hunk.inserted, str):
+        return apply_to_text(value, [hunk])
+    return tuple(apply_to_items(tuple(value), [hunk]))
 
 
 def _extend(segments: list[Segment], base: ListBase, start: int, count: int, shown: int) -> None:

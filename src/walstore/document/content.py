@@ -13,6 +13,7 @@ from typing import Any
 
 from walstore.canon import canonical_text, check_value
 from walstore.crdt import Change, Json, ListChanged, Run, WalCrdt, Writer
+from walstore.crdt.runs import is_character
 from walstore.document.bases import Bases, ListBase, Shown, edited_base
 from walstore.document.view import View, frozen, thawed
 from walstore.errors import NotJsonError, UsageError
@@ -178,9 +179,10 @@ class Content:
         if not isinstance(text, str):
             raise NotJsonError(f"text cannot be a {type(text).__name__}")
         shown = self._base(name, base)
-        if not isinstance(shown.value, str):
+        old = _as_shown(shown.value)
+        if not isinstance(old, str):
             raise KindError(name, "list", "text")
-        self._apply(name, shown, diff_text(shown.value, text, caret=caret), text)
+        self._apply(name, shown, diff_text(old, text, caret=caret), text)
 
     def set_list(
         self,
@@ -325,8 +327,12 @@ class Content:
 
     def _apply(self, name: str, base: ListBase, hunks: Sequence[Hunk[Any]], value: Shown) -> None:
         """Make the edits of a shown list in the list of now."""
+        if not hunks:
+            return
         ranges = [each for hunk in hunks for each in base.ranges(hunk.start, hunk.removed)]
         gaps = [base.gap(hunk.start) for hunk in hunks]
+        # What was shown last is what the edits leave; the steps on the way there are not.
+        self._bases.latest.pop(name, None)
         gone = 0
         for _, size, at in ranges:
             self._remove(name, at - gone, size)
@@ -340,8 +346,7 @@ class Content:
             if hunk.inserted:
                 self._insert(name, place, hunk.inserted)
                 come += len(hunk.inserted)
-        if hunks:
-            self._bases.keep(name, edited_base(base, hunks, places, value))
+        self._bases.keep(name, edited_base(base, hunks, places, value))
 
     def _insert(self, name: str, index: int, values: Any) -> None:
         index = min(max(index, 0), self.crdt.list_length(name))
@@ -350,7 +355,7 @@ class Content:
         else:
             self._writer.insert(name, index, values)
         self.version += 1
-        self._bases.shift(name, index, 0, len(values))
+        self._bases.edit(name, index, 0, _as_shown(values))
 
     def _remove(self, name: str, index: int, count: int) -> None:
         if index < 0:
@@ -359,7 +364,16 @@ class Content:
         if count > 0:
             self._writer.remove(name, index, count)
             self.version += 1
-            self._bases.shift(name, index, count, 0)
+            self._bases.edit(name, index, count, "")
+
+
+def _as_shown(values: str | Sequence[Any]) -> Shown:
+    """Inserted values as they are shown: characters as a text, others as a list."""
+    if isinstance(values, str):
+        return values
+    if all(map(is_character, values)):
+        return "".join(values)
+    return tuple([frozen(value) for value in values])
 
 
 def _same(left: Any, right: Any) -> bool:

@@ -608,6 +608,9 @@ class WalDocument:
             ts: int | None = None
             while self._outbox:
                 await self._renew_seals()
+                if not self._outbox:
+                    # All of it had arrived, and only the answers were lost.
+                    break
                 sealed = self._outbox[0]
                 ts = _checked_ts(await self._transport.append(self.document_key, sealed.body))
                 self._outbox.popleft()
