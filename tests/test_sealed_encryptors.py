@@ -6,7 +6,7 @@ import hmac
 import os
 import random
 from base64 import b64decode, b64encode
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import pytest
 from hypothesis import given, settings
@@ -18,6 +18,7 @@ from walstore.sealed import (
     SEALS_BEFORE_ROTATION,
     SEALS_MAX,
     ContentKeys,
+    DelegatedEncryptor,
     Encryptor,
     KeyringRefusedError,
     KeyringRollbackError,
@@ -393,3 +394,31 @@ def test_the_starfish_key_is_never_used_by_the_native_cipher() -> None:
     aad = f'["walstore-seal-v1","spaces/s1/doc","{"ab" * 32}",7,2]'.encode()
     with pytest.raises(Exception, match="Decryption failed"):
         crypto_aead_xchacha20poly1305_ietf_decrypt(body[24:], aad, nonce, SECOND)
+
+
+@pytest.mark.parametrize("seals", ["native", "starfish"])
+def test_a_delegated_encryptor_opens_what_either_way_sealed(
+    seals: Literal["native", "starfish"],
+) -> None:
+    delegated = DelegatedEncryptor(KEYS, randomness=os.urandom, seals=seals)
+    for writer in (
+        NativeEncryptor(KEYS, randomness=os.urandom),
+        StarfishEncryptor(KEYS, randomness=os.urandom),
+        delegated,
+    ):
+        assert delegated.open(writer.seal(PLAIN, CONTEXT), CONTEXT) == PLAIN
+    assert ("_sealed" if seals == "native" else "_encrypted") in delegated.seal({}, CONTEXT)
+    with pytest.raises(SealRejectedError):
+        delegated.open(PLAIN, CONTEXT)
+
+
+def test_both_ways_of_a_delegated_encryptor_share_a_budget_and_move_on_together() -> None:
+    keys = ContentKeys(1, {1: FIRST})
+    delegated = DelegatedEncryptor(keys, randomness=os.urandom, seals="starfish")
+    delegated.seal({}, CONTEXT)
+    assert sum(delegated.seal_counts.values()) == 1
+    delegated.adopt(KEYS)
+    assert delegated.current_epoch == 2
+    assert delegated.seal({}, CONTEXT)["_epoch"] == 2
+    sealed = NativeEncryptor(KEYS, randomness=os.urandom).seal(PLAIN, CONTEXT)
+    assert delegated.open(sealed, CONTEXT) == PLAIN

@@ -280,10 +280,10 @@ class WalDocument:
         log.heads = dict(snapshot.heads)
         for author, seq in snapshot.writer_seq.items():
             log.tracker.cover(author, None, seq)
-        for author, heads in snapshot.heads.items():
-            for head in heads:
-                log.tracker.cover(author, head.session, head.seq)
-        if not snapshot.names_heads:
+        for replica, seq in (snapshot.seqs or {}).items():
+            author, _, session = replica.partition(":")
+            log.tracker.cover(author, session, seq)
+        if snapshot.seqs is None:
             log.tracker.cover_unknown()
 
     async def _read_all(self, log: DocumentLog, events: list[Event]) -> list[Entry]:
@@ -335,7 +335,7 @@ class WalDocument:
             flaw = self._flaw(log, snapshot)
             if flaw is None:
                 verdict = SnapshotVerdict.VERIFIED
-            elif log.tracker.gaps() or log.unreadable:
+            elif _is_incomplete(log, snapshot):
                 # What is not there cannot be held against the snapshot.
                 verdict = SnapshotVerdict.UNVERIFIABLE
                 log = self._new_log()
@@ -353,8 +353,11 @@ class WalDocument:
             return "the log folds to another state"
         if snapshot.upto_ts != log.checkpoint:
             return "`uptoTs` is no element's"
-        if self._writer_seq(log) != snapshot.writer_seq and snapshot.names_heads:
-            return "`writerSeq` counts other elements"
+        if snapshot.seqs is not None:
+            if log.tracker.writer_seq() != snapshot.writer_seq:
+                return "`writerSeq` counts other elements"
+            if log.tracker.seqs() != snapshot.seqs:
+                return "`seqs` counts other elements"
         return None
 
     async def _retain_below(
@@ -415,7 +418,7 @@ class WalDocument:
             events.append(Rollback(f"it ends at {self._log.checkpoint}, before {self._marks.ts}"))
         for replica, seq in self._marks.seqs.items():
             author, _, session = replica.partition(":")
-            if self._log.tracker.highest(author, session or None) < seq:
+            if self._log.tracker.has_lost(author, session or None, seq):
                 events.append(Rollback(f"element {seq} of {author[:8]}… is gone"))
         lost = [event.reason for event in events if isinstance(event, Rollback)]
         self._read_only = lost[0] if lost else None
@@ -678,8 +681,8 @@ class WalDocument:
         if not self._log.is_out_of_order:
             return
         crdt = self._log.refolded(self._base.crdt if self._base is not None else None)
-        for sealed in self._outbox:
-            crdt.fold_runs(sealed.runs)
+        for entry in self._log.own_unread():
+            crdt.fold_runs(entry.runs)
         crdt.fold_runs(self._content.recorded())
         self._log.crdt = crdt
         self._content.replace(crdt)
@@ -802,21 +805,15 @@ class WalDocument:
             self._fold_at(self._log.checkpoint),
             document_key=self.document_key,
             upto_ts=self._log.checkpoint,
-            writer_seq=self._writer_seq(self._log),
+            writer_seq=self._log.tracker.writer_seq(),
             heads=self._log.heads,
+            seqs=self._log.tracker.seqs(),
             identity=self._identity,
             encryptor=self._encryptor,
             profile=self._profile,
             note=note,
             is_chained=self._is_chained or self._profile is Profile.PACKED,
         )
-
-    def _writer_seq(self, log: DocumentLog) -> dict[str, int]:
-        """The count by author: a peer's own, or that of all sessions together."""
-        return {
-            author: log.tracker.highest(author, None) or log.tracker.total(author)
-            for author in sorted(log.tracker.authors())
-        }
 
     # ── history ────────────────────────────────────────────────────────────────────────
 
@@ -886,6 +883,14 @@ class WalDocument:
             raise SnapshotMismatchError(rejections[-1].reason)
         if rejections:
             raise RejectedElementsError(rejections)
+
+
+def _is_incomplete(log: DocumentLog, snapshot: Snapshot) -> bool:
+    """Whether something that a snapshot covers is missing from a log, or cannot be read."""
+    replicas = [*snapshot.writer_seq, *(snapshot.seqs or ())]
+    covered = {replica.partition(":")[0] for replica in replicas}
+    is_author_gone = not covered <= log.tracker.authors()
+    return bool(log.tracker.gaps() or log.unreadable or is_author_gone)
 
 
 def _membership(keys: Keys) -> Callable[[str], bool]:

@@ -2,7 +2,8 @@
 
 - A session counts its elements from 1. A peer without sessions counts by author; there the same
   number twice is normal, and only a number that was passed over tells of a gap.
-- What a snapshot covers is the base line: it is not missing.
+- What a snapshot covers is the base line: it is not missing. Where the snapshot does not name
+  every session, those that it leaves out are not counted; their authors still are.
 - An author's word that it had seen an element of somebody else counts as well: what an honest
   peer has folded and this reader was not given is being withheld.
 """
@@ -48,13 +49,16 @@ class SequenceTracker:
         ]
 
     def cover_unknown(self) -> None:
-        """A snapshot covers sessions that it does not name; each starts where it is first seen."""
+        """A snapshot covers sessions that it does not name: they cannot be counted."""
         self._is_complete = False
 
     def note(self, author: str, session: str | None, seq: int) -> Gap | None:
         """Count an element; the gap that it opens, if any."""
         count = self._counts.get((author, session))
         if count is None:
+            if session is not None and not self._is_complete:
+                # An old element, delivered again, looks just like the next one.
+                return None
             start = 0 if self._is_complete else seq - 1
             count = self._counts[author, session] = _Count(start)
         if seq <= count.highest:
@@ -82,18 +86,33 @@ class SequenceTracker:
         count = self._counts.get((author, session))
         return 0 if count is None else count.highest
 
-    def total(self, author: str) -> int:
-        """How many elements of an author are counted, over all sessions."""
-        return sum(count.highest for (who, _), count in self._counts.items() if who == author)
-
     def authors(self) -> set[str]:
         """The authors of all sessions."""
         return {author for author, _ in self._counts}
+
+    def has_lost(self, author: str, session: str | None, seq: int) -> bool:
+        """Whether an element that was there before is surely gone."""
+        is_counted = session is None or self._is_complete or (author, session) in self._counts
+        return is_counted and self.highest(author, session) < seq
 
     def sessions(self) -> Iterator[tuple[str, str | None, int]]:
         """Author, session nonce and highest seq of every session."""
         for (author, session), count in self._counts.items():
             yield author, session, count.highest
+
+    def writer_seq(self) -> dict[str, int]:
+        """The highest seq by author, of those who count so."""
+        return {author: seq for author, session, seq in self.sessions() if session is None and seq}
+
+    def seqs(self) -> dict[str, int] | None:
+        """The highest seq by replica, or None if there may be sessions that are not counted."""
+        if not self._is_complete:
+            return None
+        return {
+            f"{author}:{session}": seq
+            for author, session, seq in self.sessions()
+            if session is not None
+        }
 
     def gaps(self) -> list[Gap]:
         """What is missing now."""

@@ -124,6 +124,10 @@ class DocumentLog:
         entry = self._known.get(link)
         return entry is not None and entry.element.ts > 0
 
+    def own_unread(self) -> list[Entry]:
+        """The own elements, sent or not, that were not read in the log yet."""
+        return [entry for entry in self._known.values() if not entry.element.ts]
+
     def disown(self, link: str) -> None:
         """Forget an own element that will never be sent."""
         del self._known[link]

@@ -4,8 +4,9 @@
 - It is believed only if the signature is good, the producer is the signer, and that key holds
   the snapshot role. Who merely lacks the role is ignored; who forges is reported.
 - Its state is version 1 or packed. Extensions are inside, under `x`: the highest counter of the
-  log (a removed element's remover has left no other trace), and the heads of the sessions that
-  it covers, so that the tail links up.
+  log (a removed element's remover has left no other trace), the heads of the sessions that it
+  covers, so that the tail links up, and how many elements of each session, so that the tail
+  counts on. `writerSeq` counts by author, as peers do: it is what they go on from.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ class Snapshot(NamedTuple):
     Attributes:
         crdt: The state that it holds.
         upto_ts: The `ts` of the last element that it covers.
-        writer_seq: The highest seq by author that it covers, as the producer counts.
+        writer_seq: The highest seq by author that it covers, of those who count so.
         heads: The newest elements by author; empty if the producer names none.
-        names_heads: Whether the producer names them at all.
+        seqs: The highest seq by replica that it covers; None if the producer does not know all.
         produced_by: The key of the producer.
         document: The stored document.
     """
@@ -43,7 +44,7 @@ class Snapshot(NamedTuple):
     upto_ts: int
     writer_seq: Mapping[str, int]
     heads: Mapping[str, frozenset[Head]]
-    names_heads: bool
+    seqs: Mapping[str, int] | None
     produced_by: str
     document: dict[str, Any]
 
@@ -70,6 +71,7 @@ def make_snapshot(
     upto_ts: int,
     writer_seq: Mapping[str, int],
     heads: Mapping[str, Collection[Head]],
+    seqs: Mapping[str, int] | None,
     identity: Identity,
     encryptor: Encryptor,
     profile: Profile,
@@ -84,6 +86,7 @@ def make_snapshot(
         upto_ts: The `ts` of the last element.
         writer_seq: The highest seq by author.
         heads: The newest elements by author.
+        seqs: The highest seq by replica; None if not all are known.
         identity: Who holds the snapshot role.
         encryptor: Seals the state under the current key epoch.
         profile: Version 1 or packed.
@@ -104,6 +107,7 @@ def make_snapshot(
                 for author, own in heads.items()
                 if own
             },
+            **({} if seqs is None else {"seqs": dict(seqs)}),
             **(note or {}),
         }
     key = document_key + SNAPSHOT_SUFFIX
@@ -163,9 +167,9 @@ def read_snapshot(
     return Snapshot(
         crdt,
         upto_ts,
-        _counts(content["writerSeq"]),
+        _counts(content["writerSeq"], "writerSeq"),
         _heads(fields.get("heads", {})),
-        "heads" in fields,
+        _counts(fields["seqs"], "seqs") if "seqs" in fields else None,
         producer,
         document,
     )
@@ -182,12 +186,12 @@ def _counter(value: object) -> int:
     return value
 
 
-def _counts(value: object) -> dict[str, int]:
+def _counts(value: object, name: str) -> dict[str, int]:
     if not isinstance(value, dict):
-        raise MalformedError(_WHAT, "`writerSeq` is not an object")
-    for author, seq in value.items():
-        if not isinstance(author, str) or type(seq) is not int or not 0 <= seq <= COUNTER_MAX:
-            raise MalformedError(_WHAT, "`writerSeq` does not count by author")
+        raise MalformedError(_WHAT, f"`{name}` is not an object")
+    for writer, seq in value.items():
+        if not isinstance(writer, str) or type(seq) is not int or not 0 <= seq <= COUNTER_MAX:
+            raise MalformedError(_WHAT, f"`{name}` does not count by writer")
     return value
 
 

@@ -2,6 +2,7 @@
 
 from walstore.sealed.aes_gcm import StarfishExtraMissingError
 from walstore.sealed.budget import SEALS_BEFORE_ROTATION, SEALS_MAX, SealBudget
+from walstore.sealed.delegated import DelegatedEncryptor
 from walstore.sealed.encryptor import Encryptor, KeyedEncryptor, PlainEncryptor, SealContext
 from walstore.sealed.entry import Adder, Verifier, make_entry
 from walstore.sealed.keyring import open_keyring
@@ -31,6 +32,7 @@ __all__ = [
     "SEALS_MAX",
     "Adder",
     "ContentKeys",
+    "DelegatedEncryptor",
     "Encryptor",
     "KeyedEncryptor",
     "KeyringMovedError",
