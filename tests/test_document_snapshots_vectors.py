@@ -16,8 +16,8 @@ from walstore.canon import canonical_text, parse
 from walstore.crdt import WalCrdt
 from walstore.document import (
     Event,
-    Rejection,
     RejectedElementsError,
+    Rejection,
     SnapshotMismatchError,
     SnapshotVerdict,
     WalDocument,
@@ -253,7 +253,7 @@ async def test_our_snapshot_of_the_log_has_the_recorded_canonical_form(
             writers={element["authorPubkey"] for element in case["log"]},
             snapshot_role=[READER.public_key],
             snapshot_store=await stored(key_of(case), None),
-            wire=wire,  # type: ignore[arg-type]
+            wire=wire,
         )
         await document.open()
         ours = read_snapshot(

@@ -1,8 +1,8 @@
-"""Documents that several people edit offline and that converge: the names an application needs.
+"""Documents that several people edit offline, that converge, and that nobody can forge.
 
-- `WalCrdt` is a document's content, `Writer` one replica's hand on it.
-- An edit is an `Op` in the version-1 format and a `Run` inside; `to_runs` and `to_ops` lead from
-  one to the other, `pack_ops` and `unpack_ops` from runs to small JSON arrays and back.
+- `WalDocument` is a signed log, folded and edited; `Identity` is who edits it.
+- `WalCrdt` is a document's content alone, `Writer` one replica's hand on it, `pack_ops` and
+  `unpack_ops` lead from recorded edits to small JSON arrays and back.
 - Every exception is a `WalStoreError`; its branches say whose fault it is.
 - What is not named here is imported from the package that it belongs to.
 """
@@ -20,6 +20,7 @@ from walstore.crdt import (
     to_runs,
     unpack_ops,
 )
+from walstore.document import ALLOW_ANY, Marks, View, WalDocument
 from walstore.errors import (
     PeerError,
     StorageError,
@@ -27,16 +28,25 @@ from walstore.errors import (
     UsageError,
     WalStoreError,
 )
+from walstore.net import MemorySnapshots, MemoryTransport
+from walstore.signed import Identity
 
 __all__ = [
+    "ALLOW_ANY",
+    "Identity",
     "LamportClock",
+    "Marks",
+    "MemorySnapshots",
+    "MemoryTransport",
     "Op",
     "PeerError",
     "Run",
     "StorageError",
     "TransportError",
     "UsageError",
+    "View",
     "WalCrdt",
+    "WalDocument",
     "WalStoreError",
     "Writer",
     "compare_clocks",

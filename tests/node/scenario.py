@@ -16,7 +16,7 @@ from tests.node.documents import NodeDocument, NodeLog, NodeSnapshots
 from tests.node.peer import NodePeer
 
 from walstore.canon import canonical_text
-from walstore.document import Event, WalDocument
+from walstore.document import Event, Marks, WalDocument
 from walstore.errors import TransportError
 from walstore.sealed import (
     ContentKeys,
@@ -190,6 +190,7 @@ class OurReplica:
         posture: Posture = "trust-retain-tail",
         nonce: str | None = None,
         wire: Literal["packed", "starfish"] = "starfish",
+        marks: Marks | None = None,
     ) -> OurReplica:
         """Open it; whatever it rejects raises."""
         story = self._story
@@ -210,6 +211,7 @@ class OurReplica:
             posture=posture,
             wire=wire,
             chained=self._chained,
+            marks=marks,
             on_event=self.events.append,
         )
         await self.document.open()
@@ -450,9 +452,11 @@ class Scenario:
             await replica.settle()
 
     async def open_ours(self, person: Person, posture: Posture) -> OurReplica:
-        """A new session of ours."""
+        """A new session of ours, on a device that may have read the log before."""
         replica = OurReplica(self.story, person, chained=self.rng.choice(self._chained))
-        return await replica.open(posture=posture, nonce=self._nonce())
+        before = [each.document.marks for each in self.replicas if isinstance(each, OurReplica)]
+        marks = self.rng.choice([None, *before])
+        return await replica.open(posture=posture, nonce=self._nonce(), marks=marks)
 
     async def open_theirs(
         self, person: Person, posture: Posture, *, nonce: str | None = None
@@ -489,7 +493,7 @@ class Scenario:
         rng, replica = self.rng, self.rng.choice(self.replicas)
         match rng.choices(
             ("edit", "pull", "commit", "fault", "keys", "snapshot", "repeat", "late"),
-            (30, 20, 20, 8, 5, 7, 5, 5),
+            (28, 18, 20, 8, 4, 9, 5, 8),
         )[0]:
             case "edit":
                 replica.edit(*random_edits(rng, replica.materialize()))

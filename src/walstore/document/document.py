@@ -738,7 +738,9 @@ class WalDocument:
         if getattr(self._encryptor, "current_epoch", None) == self._epoch_sealed:
             return
         # What the relay holds already, its answer having been lost, must not be written again.
-        await self._pull([])
+        events: list[Event] = []
+        await self._pull(events)
+        self._tell(events)
         waiting = [sealed for sealed in self._outbox if not self._log.holds(sealed.link)]
         self._outbox.clear()
         self._epoch_sealed = getattr(self._encryptor, "current_epoch", None)
@@ -867,9 +869,7 @@ class WalDocument:
 
     def _report(self, events: list[Event]) -> None:
         """Tell what was noticed, then raise if that was asked for."""
-        if self._on_event is not None:
-            for event in events:
-                self._on_event(event)
+        self._tell(events)
         rollbacks = [event for event in events if isinstance(event, Rollback)]
         if rollbacks:
             raise RollbackDetectedError(rollbacks[0].reason)
@@ -883,6 +883,11 @@ class WalDocument:
             raise SnapshotMismatchError(rejections[-1].reason)
         if rejections:
             raise RejectedElementsError(rejections)
+
+    def _tell(self, events: list[Event]) -> None:
+        if self._on_event is not None:
+            for event in events:
+                self._on_event(event)
 
 
 def _is_incomplete(log: DocumentLog, snapshot: Snapshot) -> bool:
