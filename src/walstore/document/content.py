@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from walstore.canon import canonical_text, check_value
+from walstore.canon import FORBIDDEN_NAMES, canonical_text, check_value
 from walstore.crdt import Change, Json, ListChanged, Run, WalCrdt, Writer
 from walstore.crdt.runs import is_character
 from walstore.document.bases import Bases, ListBase, Shown, edited_base
 from walstore.document.view import View, frozen, thawed
-from walstore.errors import NotJsonError, UsageError
+from walstore.errors import NameRefusedError, NotJsonError, UsageError
 from walstore.reconcile import Hunk, as_hunks, diff_items, diff_text
 
 _ABSENT = object()
@@ -44,18 +44,33 @@ class KindError(UsageError):
 class Content:
     """The registers, lists and maps of a document, for one writer."""
 
-    __slots__ = ("_bases", "_check", "_writer", "crdt", "version")
+    __slots__ = (
+        "_bases",
+        "_check",
+        "_check_name_size",
+        "_migrated",
+        "_writer",
+        "crdt",
+        "version",
+    )
 
     def __init__(
-        self, crdt: WalCrdt, replica: str, check: Callable[[object], None] | None = None
+        self,
+        crdt: WalCrdt,
+        replica: str,
+        check: Callable[[object], None] | None = None,
+        check_name: Callable[[str], None] | None = None,
     ) -> None:
-        """Edit `crdt` as `replica`; `check` refuses values that could not be sent."""
+        """Edit `crdt` as `replica`; the checks refuse values and names that could not be sent."""
         self.crdt = crdt
         # Counts the changes, own and foreign.
         self.version = 0
         self._writer = Writer(crdt, replica)
         self._bases = Bases()
         self._check = check
+        self._check_name_size = check_name
+        # Names that were emptied to be used for another kind of value.
+        self._migrated: set[str] = set()
 
     # ── reading ────────────────────────────────────────────────────────────────────────
 
@@ -142,6 +157,7 @@ class Content:
     def put(self, name: str, key: str, value: Json) -> None:
         """Write a key of an observed-remove map."""
         self._need(name, "map")
+        self._check_name(key)
         self._check_size(value)
         self._writer.put(name, key, thawed(value))
         self.version += 1
@@ -153,7 +169,11 @@ class Content:
         self.version += 1
 
     def migrate(self, name: str) -> None:
-        """Empty a name of whatever kind it has, so that a register may take its place."""
+        """Empty a name of whatever kind it has, so that a register may take its place.
+
+        A map can also become a list. A list cannot become a map: it would hide it, emptied or not.
+        """
+        self._migrated.add(name)
         if self.crdt.has_register(name):
             self._writer.delete(name)
         if name in self.crdt.lists:
@@ -229,34 +249,46 @@ class Content:
         """
         shown: Mapping[str, Any] = self.view() if base is None else base
         for name, value in wanted.items():
-            self._check_member(name, value)
+            self._check_member(name, value, shown.get(name, _ABSENT))
         for name, value in wanted.items():
             self._update_member(name, value, shown.get(name, _ABSENT), base)
         for name in shown:
             if name not in wanted:
                 self._clear_member(name, shown[name], base)
 
-    def _check_member(self, name: str, value: Any) -> None:
+    def _check_member(self, name: str, value: Any, shown: Any) -> None:
         """Refuse what cannot become of a name, before anything is changed."""
-        kind, plain = self.kind(name), thawed(value)
+        plain = thawed(value)
         check_value(plain)
-        wants = "list" if isinstance(plain, list) else "register"
-        if kind == "text" and isinstance(plain, str):
+        if shown is not _ABSENT and _same(plain, shown):
             return
-        if kind == "map" and isinstance(plain, dict):
+        self._check_name(name)
+        for part in plain if isinstance(plain, list) else [plain]:
+            self._check_size(part)
+        if isinstance(plain, str) and self._takes_text(name, shown):
             return
-        if kind is not None and kind != wants and not (kind == "text" and wants == "list"):
-            raise KindError(name, kind, wants)
+        if isinstance(plain, dict) and self.kind(name) == "map":
+            for key in plain:
+                self._check_name(key)
+            return
+        self._need(name, "list" if isinstance(plain, list) else "register")
+
+    def _takes_text(self, name: str, shown: Any) -> bool:
+        """Whether a string for a name is a text: it is one now, or was when it was shown."""
+        is_list = self.kind(name) in ("list", "text")
+        return is_list and (self.crdt.is_text(name) or isinstance(shown, str))
 
     def _update_member(self, name: str, value: Any, shown: Any, base: View | None) -> None:
-        kind = self.kind(name)
-        if kind == "text" and isinstance(value, str):
+        if shown is not _ABSENT and _same(value, shown):
+            # Whatever it has become by now, this is not what the caller has edited.
+            return
+        if isinstance(value, str) and self._takes_text(name, shown):
             self.set_text(name, value, base=base)
         elif isinstance(value, (list, tuple)):
             self.set_list(name, value, base=base)
-        elif kind == "map" and isinstance(value, Mapping):
-            self._update_map(name, value, {} if shown is _ABSENT else shown)
-        elif shown is _ABSENT or not _same(value, shown):
+        elif isinstance(value, Mapping) and self.kind(name) == "map":
+            self._update_map(name, value, shown if isinstance(shown, Mapping) else {})
+        else:
             self.set_field(name, value)
 
     def _update_map(self, name: str, wanted: Mapping[str, Any], shown: Mapping[str, Any]) -> None:
@@ -274,7 +306,7 @@ class Content:
             empty: Shown = "" if isinstance(base_list.value, str) else ()
             whole = [Hunk(0, len(base_list.value), empty)] if base_list.value else []
             self._apply(name, base_list, whole, empty)
-        elif kind == "map":
+        elif kind == "map" and isinstance(shown, Mapping):
             self._update_map(name, {}, shown)
         elif kind == "register" and _same(self.crdt.get_register(name), shown):
             # A value that arrived since it was shown is not what the caller meant to delete.
@@ -309,9 +341,26 @@ class Content:
     # ── inside ─────────────────────────────────────────────────────────────────────────
 
     def _need(self, name: str, wanted: str) -> None:
+        self._check_name(name)
         kind = self.kind(name)
-        if kind is not None and kind != wanted and not (kind == "text" and wanted == "list"):
+        if kind is None or kind == wanted or (kind == "text" and wanted == "list"):
+            return
+        if not self._may_become(name, kind, wanted):
             raise KindError(name, kind, wanted)
+
+    def _may_become(self, name: str, kind: str, wanted: str) -> bool:
+        """Whether a name was emptied to make room, and nobody has filled it since."""
+        if name not in self._migrated or self.crdt.list_length(name) or self.crdt.map_items(name):
+            return False
+        return wanted == "register" or (wanted == "list" and kind == "map")
+
+    def _check_name(self, name: str) -> None:
+        if not isinstance(name, str):
+            raise NotJsonError(f"a name cannot be a {type(name).__name__}")
+        if name in FORBIDDEN_NAMES:
+            raise NameRefusedError(name)
+        if self._check_name_size is not None:
+            self._check_name_size(name)
 
     def _check_size(self, value: Any) -> None:
         if self._check is not None:

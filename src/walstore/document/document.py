@@ -240,7 +240,7 @@ class WalDocument:
 
     def _new_content(self, log: DocumentLog) -> Content:
         replica = f"{self._identity.public_key}:{self.session}"
-        return Content(log.crdt, replica, self._sealer.check_value)
+        return Content(log.crdt, replica, self._sealer.check_value, self._sealer.check_name)
 
     async def _load_snapshot(self, events: list[Event]) -> tuple[Snapshot | None, SnapshotVerdict]:
         if self._snapshot_store is None:

@@ -91,12 +91,15 @@ class Sealer:
             ValueTooLargeError: It is too large.
         """
         # Room for the envelope, and for what sealing and base64 add to it.
-        limit = self.bytes_max // 2
-        if isinstance(value, str) and len(value) * 6 < limit:
-            return
-        size = len(canonical_bytes(value))
-        if size > limit:
-            raise ValueTooLargeError(size, limit)
+        _check_size(value, self.bytes_max // 2)
+
+    def check_name(self, name: str) -> None:
+        """Refuse a name, or a key of a map, that no element could hold beside a value.
+
+        Raises:
+            ValueTooLargeError: It is too large.
+        """
+        _check_size(name, self.bytes_max // 16)
 
     def seal(
         self,
@@ -154,6 +157,14 @@ class Sealer:
         body = Body(data, canonical, author, proof.author_signature)
         counted = author_seq if self._profile is Profile.STARFISH else None
         return Sealed(body, name, header, counted, runs)
+
+
+def _check_size(value: object, limit: int) -> None:
+    if isinstance(value, str) and len(value) * 6 < limit:
+        return
+    size = len(canonical_bytes(value))
+    if size > limit:
+        raise ValueTooLargeError(size, limit)
 
 
 def _fits(runs: Sequence[Run], profile: Profile) -> bool:
