@@ -21,6 +21,10 @@ from walstore.errors import NotJsonError
 from walstore.net import MemoryTransport
 from walstore.reconcile import diff_text
 
+# How long one example takes is for others to say.
+untimed = settings(deadline=None)
+untimed_few = settings(deadline=None, max_examples=60)
+
 
 class Cut(NamedTuple):
     """An edit anywhere: at a place, in parts of the length, some elements go and some come."""
@@ -137,6 +141,7 @@ reads = st.sampled_from(["view", "text", "values", "materialize"])
 sizes = st.integers(0, 12)
 
 
+@untimed
 @given(reads, sizes, some_cuts, some_cuts)
 async def test_a_text_edited_from_a_stale_read_loses_nothing(
     read: str, size: int, remote: list[Cut], local: list[Cut]
@@ -154,6 +159,7 @@ async def test_a_text_edited_from_a_stale_read_loses_nothing(
     assert await converged(alice, bob)
 
 
+@untimed
 @given(reads.filter(lambda read: read != "text"), sizes, some_cuts, some_cuts)
 async def test_a_list_edited_from_a_stale_read_loses_nothing(
     read: str, size: int, remote: list[Cut], local: list[Cut]
@@ -171,6 +177,7 @@ async def test_a_list_edited_from_a_stale_read_loses_nothing(
     assert await converged(alice, bob)
 
 
+@untimed
 @given(sizes, some_cuts, some_cuts)
 async def test_update_of_a_stale_view_loses_nothing(
     size: int, remote: list[Cut], local: list[Cut]
@@ -187,6 +194,7 @@ async def test_update_of_a_stale_view_loses_nothing(
     hold_against(alice.values("list"), wanted=wanted, theirs=theirs, user=user, others=others)
 
 
+@untimed
 @given(st.text("ab", max_size=8), st.text("ab", max_size=8), some_cuts)
 async def test_equal_characters_do_not_confuse_a_stale_edit(
     shown: str, wanted: str, remote: list[Cut]
@@ -209,7 +217,7 @@ async def test_equal_characters_do_not_confuse_a_stale_edit(
 rounds = st.lists(st.tuples(some_cuts, some_cuts, st.booleans(), st.booleans()), max_size=5)
 
 
-@settings(max_examples=60)
+@untimed_few
 @given(sizes, rounds, st.booleans())
 async def test_a_chain_of_edits_without_reading_again_loses_nothing(
     size: int, steps: list[tuple[list[Cut], list[Cut], bool, bool]], as_text: bool
@@ -240,7 +248,7 @@ async def test_a_chain_of_edits_without_reading_again_loses_nothing(
     assert await converged(alice, bob)
 
 
-@settings(max_examples=60)
+@untimed_few
 @given(sizes, st.lists(some_cuts, min_size=1, max_size=4), st.data())
 async def test_any_view_that_is_still_held_is_a_good_base(
     size: int, steps: list[list[Cut]], data: st.DataObject
@@ -261,6 +269,7 @@ async def test_any_view_that_is_still_held_is_a_good_base(
     hold_against(alice.values("list"), wanted=wanted, theirs=theirs, user=user, others=others)
 
 
+@untimed
 @given(st.text("abc", max_size=6), st.lists(st.text("abc", max_size=6), max_size=4))
 async def test_alone_a_text_reads_as_it_was_last_set(first: str, texts: list[str]) -> None:
     doc = await opened(MemoryTransport())
@@ -276,6 +285,7 @@ positional = st.tuples(
 )
 
 
+@untimed
 @given(st.text("abc", max_size=6), st.lists(positional, max_size=4), st.text("abcxyz", max_size=8))
 async def test_own_edits_by_position_count_as_shown(
     first: str, edits: list[tuple[float, int, str]], text: str
@@ -299,6 +309,7 @@ names = st.sampled_from(["a", "b", "c", "d"])
 registers = st.dictionaries(names, st.integers(0, 3), max_size=4)
 
 
+@untimed
 @given(registers, registers, registers)
 async def test_update_keeps_what_others_did_to_the_keys_that_it_leaves_alone(
     shown: dict[str, int], remote: dict[str, int], wanted: dict[str, int]
@@ -324,6 +335,7 @@ async def test_update_keeps_what_others_did_to_the_keys_that_it_leaves_alone(
     assert await converged(alice, bob)
 
 
+@untimed
 @given(registers, registers, registers)
 async def test_update_of_a_map_keeps_concurrent_keys(
     shown: dict[str, int], remote: dict[str, int], wanted: dict[str, int]
@@ -395,6 +407,7 @@ json_values = st.recursive(
 documents = st.dictionaries(st.text("abcd", min_size=1, max_size=2), json_values, max_size=4)
 
 
+@untimed
 @given(documents)
 async def test_the_same_value_again_queues_nothing(wanted: dict[str, Any]) -> None:
     doc = await opened(MemoryTransport())
@@ -410,6 +423,7 @@ async def test_the_same_value_again_queues_nothing(wanted: dict[str, Any]) -> No
     assert await doc.commit() is None
 
 
+@untimed
 @given(st.text(max_size=20))
 async def test_the_same_text_again_queues_nothing(text: str) -> None:
     doc = await opened(MemoryTransport())
@@ -419,6 +433,17 @@ async def test_the_same_text_again_queues_nothing(text: str) -> None:
     doc.set_text("t", text, base=doc.view())
     doc.set_text("t", doc.text("t"))
     assert await doc.commit() is None
+
+
+@pytest.mark.parametrize("read", ["view", "text", "values", "materialize"])
+async def test_a_list_that_was_not_there_was_shown_empty(read: str) -> None:
+    transport = MemoryTransport()
+    alice, bob = await opened(transport, ALICE), await opened(transport, BOB)
+    base = read_by(alice, read)
+    bob.set_text("list", "world")
+    await arrive(bob, alice)
+    alice.set_text("list", "hello ", base=base)
+    assert alice.text("list") == "hello world"
 
 
 @pytest.mark.parametrize("emptied", ["text", "list", "map", "register"])
@@ -484,6 +509,7 @@ async def test_few_ops_are_made_of(name: str) -> None:
     assert op_count(doc) - start == ops
 
 
+@untimed
 @given(st.text("ab", max_size=12), st.text("ab", max_size=12))
 async def test_a_text_takes_as_many_ops_as_its_diff(before: str, after: str) -> None:
     doc = await opened(MemoryTransport())
@@ -509,6 +535,7 @@ async def test_the_caret_tells_where_an_equal_character_was_typed(caret: int) ->
     assert alice.text("t") in marked[caret]
 
 
+@untimed
 @given(
     st.lists(st.integers(0, 9), unique=True, max_size=6),
     st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2)), unique_by=lambda item: item[0]),
@@ -683,7 +710,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=60)
+@untimed_few
 @given(steps)
 async def test_three_stale_editors_converge_and_lose_nothing(
     script: list[tuple[int, str, Cut]],

@@ -55,7 +55,7 @@ VALUES: tuple[Any, ...] = (
 ITEMS = (*VALUES, [], [1, [2, {"three": None}]])
 LETTERS = ("a", "b", "c", " ", "\n", "é", "e\u0301", "漢", "😀", "👩‍🚀")
 
-METHODS = {
+METHODS: dict[str, Callable[..., None]] = {
     "setField": WalDocument.set_field,
     "deleteField": WalDocument.delete_field,
     "insert": WalDocument.insert,
@@ -507,7 +507,9 @@ class Scenario:
             case "keys":
                 await replica.take_keys()
             case "snapshot":
-                roles = [each for each in self.replicas if each.person.public_key in self.story.roles]
+                roles = [
+                    each for each in self.replicas if each.person.public_key in self.story.roles
+                ]
                 await rng.choice(roles).snapshot()
             case "repeat":
                 if elements := self.log.elements(self.story.document_key):

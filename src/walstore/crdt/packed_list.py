@@ -241,36 +241,32 @@ def _pieces(
     columns: _Columns, replicas: list[str], visible: Values, removed: Values
 ) -> list[Piece]:
     """The pieces of a list, their ids, sizes and anchors checked."""
-    starts, anchors = _stamps(columns, len(replicas))
-    authors, counters = _clocks(starts, replicas)
-    afters, after_counters = _clocks(anchors, replicas)
+    count = len(replicas)
+    replica = after = replicas[0] if replicas else ""
     pieces: list[Piece] = []
     shown = gone = 0
-    for kind, size, author, counter, after, after_counter in zip(
-        columns.kinds, columns.sizes, authors, counters, afters, after_counters, strict=True
+    for kind, size, counter, after_counter in zip(
+        columns.kinds, columns.sizes, *_stamps(columns, count), strict=True
     ):
-        if not after_counter:
-            after = ""
+        if count > 1:
+            counter, index = divmod(counter, count)
+            replica = replicas[index]
+            after_counter, index = divmod(after_counter, count)
+            after = replicas[index]
+        anchor = after if after_counter else ""
         if kind >= _DELETED:
             values = removed[gone : gone + size]
             gone += size
-            pieces.append(Piece(author, counter, after, after_counter, values, True))
+            pieces.append(Piece(replica, counter, anchor, after_counter, values, True))
         else:
             values = visible[shown : shown + size]
             shown += size
-            pieces.append(Piece(author, counter, after, after_counter, values, False))
+            pieces.append(Piece(replica, counter, anchor, after_counter, values, False))
     if 0 in columns.sizes or gone != len(removed) or shown != len(visible):
         raise malformed("a list has not as many values as elements")
     if type(visible) is list or type(removed) is list:
         _join_text(pieces)
     return pieces
-
-
-def _clocks(stamps: list[int], replicas: list[str]) -> tuple[list[str], list[int]]:
-    count = len(replicas)
-    if count == 1:
-        return replicas * len(stamps), stamps
-    return [replicas[stamp % count] for stamp in stamps], [stamp // count for stamp in stamps]
 
 
 def _stamps(columns: _Columns, count: int) -> tuple[list[int], list[int]]:
@@ -284,6 +280,7 @@ def _stamps(columns: _Columns, count: int) -> tuple[list[int], list[int]]:
     # them, the later one in the document is the newer one.
     open_starts, open_ends = [0], [0]
     chain = end = 0
+    steps = columns.steps
     for kind, size in zip(columns.kinds, columns.sizes, strict=True):
         beginning = kind & _BEGINNINGS
         if beginning == _CONTINUES:
@@ -300,7 +297,7 @@ def _stamps(columns: _Columns, count: int) -> tuple[list[int], list[int]]:
         else:
             if beginning == _INTERRUPTS:
                 interrupted.append(chain)
-            start = end + columns.steps[len(chain_starts) - 1]
+            start = end + steps[len(chain_starts) - 1]
             if start < count:
                 raise malformed("a counter of a list is below 1")
             chain = len(chain_starts)

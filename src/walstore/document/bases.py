@@ -116,10 +116,12 @@ class ListBase:
 class Bases:
     """All bases of one document that anybody still holds, by list."""
 
-    __slots__ = ("_live", "latest")
+    __slots__ = ("_is_whole", "_live", "latest")
 
     def __init__(self) -> None:
         self._live: dict[str, WeakSet[ListBase]] = {}
+        # Whether the whole document was shown: then a list that came later was shown as empty.
+        self._is_whole = False
         # What was shown last of each list: the base of an edit that names none.
         self.latest: dict[str, ListBase] = {}
 
@@ -129,6 +131,17 @@ class Bases:
         if latest is not None and latest.is_of(value):
             return latest
         return self.keep(name, ListBase(value))
+
+    def show_whole(self) -> None:
+        """Note that the whole document was shown, and with it what is not there."""
+        self._is_whole = True
+
+    def last(self, name: str) -> ListBase | None:
+        """What was shown last of a list, None if nothing was."""
+        base = self.latest.get(name)
+        if base is None and self._is_whole:
+            return self.keep(name, ListBase("", []))
+        return base
 
     def keep(self, name: str, base: ListBase) -> ListBase:
         """Make a base the latest one of a list and keep it up to date."""
@@ -142,6 +155,7 @@ class Bases:
             for base in bases:
                 base.shift(0, _EVERYTHING, 0)
         self.latest.clear()
+        self._is_whole = False
 
     def shift(self, name: str, position: int, removed: int, inserted: int) -> None:
         """Let every base of a list follow a change."""
@@ -150,7 +164,7 @@ class Bases:
 
     def edit(self, name: str, position: int, removed: int, inserted: Shown) -> None:
         """Follow an own edit by position: who makes it counts it among what was shown last."""
-        latest = self.latest.get(name)
+        latest = self.last(name)
         if latest is None:
             self.shift(name, position, removed, len(inserted))
             return

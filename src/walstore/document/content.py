@@ -80,11 +80,13 @@ class Content:
         for name, value in document.items():
             if isinstance(value, list) and self.kind(name) in ("list", "text"):
                 self._bases.show(name, self._shown(name))
+        self._bases.show_whole()
         return document
 
     def view(self) -> View:
         """The document as an immutable value that remembers its version."""
         bases = {name: self._bases.show(name, self._shown(name)) for name in self.crdt.list_names()}
+        self._bases.show_whole()
         members: dict[str, Any] = {}
         for name in self.crdt.names():
             kind = self.kind(name)
@@ -106,8 +108,7 @@ class Content:
 
     def values(self, name: str) -> list[Any]:
         """The values of a list."""
-        if name in self.crdt.lists:
-            self._bases.show(name, self._shown(name))
+        self._bases.show(name, self._shown(name))
         return self.crdt.list_values(name)
 
     def kind(self, name: str) -> str | None:
@@ -368,7 +369,7 @@ class Content:
 
     def _base(self, name: str, view: View | None) -> ListBase:
         if view is None:
-            latest = self._bases.latest.get(name)
+            latest = self._bases.last(name)
             return latest or self._bases.show(name, self._shown(name))
         base = view.base_of(name, self)
         # A list that was not there when the view was taken was shown empty.

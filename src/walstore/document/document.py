@@ -153,7 +153,8 @@ class WalDocument:
         self._marks = Marks() if marks is None else marks
         self._on_event = on_event
         self._pool = pool
-        self._lock = anyio.Lock()
+        # Taking a free lock does not give way to other tasks: an edit is sent without delay.
+        self._lock = anyio.Lock(fast_acquire=True)
         self._sealer = Sealer(
             document_key,
             identity=identity,
@@ -349,7 +350,7 @@ class WalDocument:
 
     def _flaw(self, log: DocumentLog, snapshot: Snapshot) -> str | None:
         """What in a snapshot is not as the log says."""
-        if not same_state(log.crdt, snapshot.crdt):
+        if not same_state(log.crdt, snapshot):
             return "the log folds to another state"
         if snapshot.upto_ts != log.checkpoint:
             return "`uptoTs` is no element's"

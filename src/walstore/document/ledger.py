@@ -8,10 +8,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from typing import TypeAlias
 
 from walstore.canon import canonical_text
 from walstore.crdt import Run, to_ops
+from walstore.crdt.runs import Insert, Remove
 from walstore.wire.element import Element
 from walstore.wire.envelope import Header, counters_of, replica_of
 
@@ -37,6 +38,10 @@ class Entry:
         self.runs = runs
 
 
+# An element, and the run of it that stamped a clock.
+Owner: TypeAlias = tuple[Entry, Run]
+
+
 class Ledger:
     """The folded elements by the clocks that they stamped."""
 
@@ -45,8 +50,8 @@ class Ledger:
     def __init__(self) -> None:
         # In the order in which they were folded.
         self.entries: list[Entry] = []
-        # By replica, ascending: the first counter of an entry's stretch, its last, the entry.
-        self._by_replica: dict[str, tuple[list[int], list[int], list[Entry]]] = {}
+        # By replica, ascending: the first counter of a stretch, its last, whose and which run.
+        self._by_replica: dict[str, tuple[list[int], list[int], list[Owner]]] = {}
 
     def add(self, entry: Entry) -> tuple[int, str, Entry] | None:
         """Enter an element.
@@ -56,18 +61,17 @@ class Ledger:
         """
         self.entries.append(entry)
         conflict: tuple[int, str, Entry] | None = None
-        for replica, first, last in _stretches(entry.runs):
+        for run in entry.runs:
+            replica, (first, last) = replica_of(run), counters_of(run)
             starts, ends, owners = self._by_replica.setdefault(replica, ([], [], []))
             if not starts or first > ends[-1]:
                 starts.append(first)
                 ends.append(last)
-                owners.append(entry)
+                owners.append((entry, run))
                 continue
-            for place in range(bisect_left(ends, first), bisect_right(starts, last)):
-                counter = _differing_counter(owners[place], entry, replica)
-                if counter is not None and conflict is None:
-                    conflict = (counter, replica, owners[place])
-            self._enter_new(replica, first, last, entry)
+            if conflict is None:
+                conflict = self._find_conflict(replica, first, last, run)
+            self._enter_new(replica, first, last, (entry, run))
         return conflict
 
     def find_stretch(self, replica: str, counter: int, end: int) -> tuple[Entry | None, int]:
@@ -78,11 +82,23 @@ class Ledger:
         starts, ends, owners = self._by_replica.get(replica, ([], [], []))
         place = bisect_right(starts, counter) - 1
         if place >= 0 and counter <= ends[place]:
-            return owners[place], min(end, ends[place] + 1)
+            return owners[place][0], min(end, ends[place] + 1)
         following = starts[place + 1] if place + 1 < len(starts) else end
         return None, min(end, following)
 
-    def _enter_new(self, replica: str, first: int, last: int, entry: Entry) -> None:
+    def _find_conflict(
+        self, replica: str, first: int, last: int, run: Run
+    ) -> tuple[int, str, Entry] | None:
+        starts, ends, owners = self._by_replica[replica]
+        for place in range(bisect_left(ends, first), bisect_right(starts, last)):
+            entry, known = owners[place]
+            low, high = max(first, starts[place]), min(last, ends[place])
+            counter = _differing_counter(known, run, low, high)
+            if counter is not None:
+                return counter, replica, entry
+        return None
+
+    def _enter_new(self, replica: str, first: int, last: int, owner: Owner) -> None:
         """Enter those counters that are in no earlier element; the first one keeps its own."""
         starts, ends, owners = self._by_replica[replica]
         counter = first
@@ -95,33 +111,45 @@ class Ledger:
             stop = min(stop, last)
             starts.insert(place + 1, counter)
             ends.insert(place + 1, stop)
-            owners.insert(place + 1, entry)
+            owners.insert(place + 1, owner)
             counter = stop + 1
 
 
-def _stretches(runs: list[Run]) -> Iterator[tuple[str, int, int]]:
-    """Replica, first and last counter of what follows on in one element."""
-    open_replica, open_first, open_last = "", 0, -1
-    for run in runs:
-        replica = replica_of(run)
-        first, last = counters_of(run)
-        if replica == open_replica and first == open_last + 1:
-            open_last = last
-            continue
-        if open_last >= 0:
-            yield open_replica, open_first, open_last
-        open_replica, open_first, open_last = replica, first, last
-    if open_last >= 0:
-        yield open_replica, open_first, open_last
+def _differing_counter(left: Run, right: Run, low: int, high: int) -> int | None:
+    """The lowest counter from `low` to `high` that two runs use for different ops.
+
+    Only what the runs share is looked at, so that nobody can make it costly with clocks that are
+    used over and over again.
+    """
+    if isinstance(left, Insert) and isinstance(right, Insert):
+        if left.list != right.list or _anchor(left, low) != _anchor(right, low):
+            return low
+        return _differing_value(left, right, low, high)
+    if isinstance(left, Remove) and isinstance(right, Remove):
+        if left.list != right.list or _target(left, low) != _target(right, low):
+            return low
+        return low + 1 if high > low and left.step != right.step else None
+    if type(left) is not type(right):
+        return low
+    return low if canonical_text(to_ops([left])) != canonical_text(to_ops([right])) else None
 
 
-def _differing_counter(left: Entry, right: Entry, replica: str) -> int | None:
-    """The lowest counter that two elements use for different ops."""
-    ours = {op["clock"]["c"]: op for op in to_ops(left.runs) if op["clock"]["r"] == replica}
-    for op in to_ops(right.runs):
-        if op["clock"]["r"] != replica:
-            continue
-        known = ours.get(op["clock"]["c"])
-        if known is not None and canonical_text(known) != canonical_text(op):
-            return op["clock"]["c"]
+def _anchor(run: Insert, counter: int) -> tuple[str, int]:
+    if counter == run.counter:
+        return run.after_replica, run.after_counter
+    return run.replica, counter - 1
+
+
+def _target(run: Remove, counter: int) -> tuple[str, int]:
+    return run.target_replica, run.target_counter + (counter - run.counter) * run.step
+
+
+def _differing_value(left: Insert, right: Insert, low: int, high: int) -> int | None:
+    ours = left.values[low - left.counter : high + 1 - left.counter]
+    theirs = right.values[low - right.counter : high + 1 - right.counter]
+    if isinstance(ours, str) and ours == theirs:
+        return None
+    for counter, (our, their) in enumerate(zip(ours, theirs, strict=True), low):
+        if canonical_text(our) != canonical_text(their):
+            return counter
     return None

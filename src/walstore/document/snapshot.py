@@ -175,9 +175,11 @@ def read_snapshot(
     )
 
 
-def same_state(left: WalCrdt, right: WalCrdt) -> bool:
-    """Whether two folds are the same in what version 1 knows of; its peers know no maps."""
-    return left.canonical_state(maps=False) == right.canonical_state(maps=False)
+def same_state(log: WalCrdt, snapshot: Snapshot) -> bool:
+    """Whether a log folds to what a snapshot holds."""
+    # A peer that knows no sessions knows no maps either, and cannot be held to them.
+    maps = snapshot.seqs is not None
+    return log.canonical_state(maps=maps) == snapshot.crdt.canonical_state(maps=maps)
 
 
 def _counter(value: object) -> int:
