@@ -15,7 +15,6 @@ from typing import Any
 
 from tests.oracle import AnyOp, Oracle, canon
 from tests.strategies import split
-
 from walstore.crdt import WalCrdt, pack_ops, to_runs, unpack_ops
 
 

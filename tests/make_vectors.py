@@ -19,6 +19,9 @@ from walstore.crdt.state import ListState, MapEntry, Piece, Register, State
 FOLDER = Path(__file__).parent / "vectors"
 RUNS = {kind.__name__: kind for kind in (Insert, Remove, Set, Delete, Put, Drop, Verbatim)}
 
+# The counter of every state here; no clock in them is above it.
+COUNTER = COUNTER_MAX
+
 ANN = "a1" * 32 + ":7f"
 BOB = "b2" * 32 + ":0"
 
@@ -37,6 +40,7 @@ def state_from_json(spelled: dict[str, Any]) -> State:
             name: {key: _map_entry_from_json(entry) for key, entry in entries.items()}
             for name, entries in spelled["maps"].items()
         },
+        COUNTER,
     )
 
 
@@ -248,6 +252,9 @@ _ROW = ["body", "ab", 0, [], 1, "AAIBAgEC"]
 MALFORMED_STATES: dict[str, Any] = {
     "null": None,
     "four entries": [1, [], [], []],
+    "a counter that is missing": [1, [], [], [], [], None],
+    "a counter that is negative": [1, [], [], [], [], -1],
+    "a counter beyond the last": [1, [], [], [], [], COUNTER_MAX + 1],
     "another version": [2, [], [], [], []],
     "a version that is a boolean": [True, [], [], [], []],
     "a table that is not sorted": [1, [BOB, ANN], [], [], []],
@@ -302,6 +309,10 @@ MALFORMED_STATES: dict[str, Any] = {
 }
 
 
+def _has_parts(packed: object) -> bool:
+    return isinstance(packed, list) and len(packed) == 5
+
+
 def ops_vectors() -> dict[str, Any]:
     """The content of packed_ops.json."""
     return {
@@ -325,7 +336,11 @@ def state_vectors() -> dict[str, Any]:
             }
             for name, spelled in STATES.items()
         ],
-        "malformed": [{"name": n, "packed": packed} for n, packed in MALFORMED_STATES.items()],
+        "malformed": [
+            # The counter of the document closes every state that is malformed elsewhere.
+            {"name": name, "packed": [*packed, COUNTER] if _has_parts(packed) else packed}
+            for name, packed in MALFORMED_STATES.items()
+        ],
     }
 
 

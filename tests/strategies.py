@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from hypothesis import strategies as st
+
 from tests.oracle import AnyOp
 
 COUNTER_MAX = 2**53 - 1

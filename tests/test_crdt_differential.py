@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+
 from tests.delivery import deliver, keeps_arrival, random_delivery, through_json
 from tests.node.peer import NodePeer, NodePeerError, node_peer_or_skip
 from tests.oracle import IGNORED_NAME, AnyOp, Oracle, canon, canonical_parts
 from tests.strategies import adversarial_history, adversarial_state, honest_history, shuffled
-
 from walstore.crdt import WalCrdt
 
 SETS = 600

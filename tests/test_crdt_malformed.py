@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from tests.delivery import deliver, differences, random_delivery, through_json
 from tests.oracle import AnyOp, Oracle, canon
 from tests.strategies import histories, randoms
-
 from walstore.crdt import WalCrdt, pack_ops, to_runs, unpack_ops
 from walstore.errors import MalformedError
 

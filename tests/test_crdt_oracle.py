@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from tests.delivery import (
     PASSAGES,
     WAYS,
@@ -34,7 +35,6 @@ from tests.strategies import (
     shuffled_behind_anchors,
     split,
 )
-
 from walstore.crdt import (
     Change,
     ListChanged,

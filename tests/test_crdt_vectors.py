@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.delivery import PASSAGES, WAYS, Step, deliver, random_delivery
 from tests.oracle import Oracle, canon
 from tests.strategies import shuffled
-
 from walstore.crdt import WalCrdt
 
 VECTORS = Path(__file__).with_name("vectors")

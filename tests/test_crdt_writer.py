@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from tests.delivery import Step, deliver, differences, through_json
 from tests.oracle import AnyOp, Oracle, canon
 from tests.strategies import (
@@ -20,7 +21,6 @@ from tests.strategies import (
     honest_histories,
     randoms,
 )
-
 from walstore.crdt import (
     ClockExhaustedError,
     WalCrdt,

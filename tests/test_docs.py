@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
 from examples.two_replicas import Person, verdict
 
 ROOT = Path(__file__).resolve().parent.parent

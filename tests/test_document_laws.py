@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.rigged import ALICE, BOB, CAROL, MALLORY, opened, state_of
 
+from tests.rigged import ALICE, BOB, CAROL, MALLORY, opened, state_of
 from walstore.document import KindError, View, WalDocument
 from walstore.errors import NotJsonError
 from walstore.net import MemoryTransport

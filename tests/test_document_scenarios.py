@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import Any, cast
 
 import pytest
-from tests.recorded import RecordedLog, load, named, stored
 
+from tests.recorded import RecordedLog, load, named, stored
 from walstore.canon import canonical_bytes, canonical_text, parse
 from walstore.crdt import WalCrdt
 from walstore.document import (

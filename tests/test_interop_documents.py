@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 import pytest
+
 from tests.node.documents import NodeLog
 from tests.node.peer import NodePeer, node_peer_or_skip
 from tests.node.scenario import (
@@ -20,12 +21,11 @@ from tests.node.scenario import (
     Scenario,
     Story,
 )
-
 from walstore.crdt import to_ops
 from walstore.document import Fork, SnapshotVerdict
 from walstore.sealed import UnreadableError
 
-SEEDS = 64
+SEEDS = 60
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.make_vectors import runs_from_json
 
+from tests.make_vectors import runs_from_json
 from walstore.crdt.clock import COUNTER_MAX
 from walstore.crdt.packed_ops import (
     BATCH_REMOVES_MAX,

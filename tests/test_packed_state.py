@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tests.make_vectors import state_from_json
 from tests.test_packed_ops import counters, json_values, mutate, names, replicas
-
 from walstore.crdt.clock import COUNTER_MAX
 from walstore.crdt.packed_list import NotRegularError
 from walstore.crdt.packed_state import (
@@ -92,6 +92,7 @@ states = st.builds(
     ),
     st.dictionaries(names, lists, max_size=2),
     st.dictionaries(names, st.dictionaries(names, map_entries, max_size=2), max_size=2),
+    st.integers(0, COUNTER_MAX),
 )
 
 
@@ -104,7 +105,7 @@ def read(packed: object) -> State:
 
 
 def text_list(*pieces: Piece) -> State:
-    return State({}, {"body": ListState.of_pieces(list(pieces))}, {})
+    return State({}, {"body": ListState.of_pieces(list(pieces))}, {}, COUNTER_MAX)
 
 
 @given(states)
@@ -143,7 +144,7 @@ def test_one_state_packs_to_the_same_arrays_however_it_was_cut(
             ]
         else:
             cut.append(piece)
-    one = State({}, {"body": entry}, {})
+    one = State({}, {"body": entry}, {}, COUNTER_MAX)
     assert pack_state(text_list(*cut)) == pack_state(one)
     assert unpack_state(pack_state(one)) == text_list(*cut)
 
@@ -202,7 +203,7 @@ def altered_states(draw: st.DrawFn) -> object:
 @st.composite
 def altered_blobs(draw: st.DrawFn) -> object:
     """A packed state with a few bytes changed in what is decoded later."""
-    packed: Any = pack_state(State({}, {"body": draw(regular_lists())}, {}))
+    packed: Any = pack_state(State({}, {"body": draw(regular_lists())}, {}, COUNTER_MAX))
     row = packed[3][0]
     for index in (3, 5):
         if isinstance(row[index], str):
@@ -242,7 +243,7 @@ def test_altered_deflated_bytes_are_refused_or_pack_again(at: int, patch: bytes)
 @given(json_values)
 def test_any_other_json_is_refused(value: object) -> None:
     with pytest.raises(MalformedError):
-        unpack_state([1, [], [], value, None])
+        unpack_state([1, [], [], value, None, 0])
 
 
 @pytest.mark.parametrize("case", VECTORS["cases"], ids=lambda case: str(case["name"]))
@@ -260,7 +261,7 @@ def test_recorded_malformed_states_are_refused(case: dict[str, Any]) -> None:
 
 
 def test_text_can_be_shown_although_the_structure_is_broken() -> None:
-    packed = [1, ["r"], [], [["body", "shown", 0, [], 1, "broken"]], []]
+    packed = [1, ["r"], [], [["body", "shown", 0, [], 1, "broken"]], [], COUNTER_MAX]
     entry = unpack_state(packed).lists["body"]
     assert entry.visible == "shown"
     for _ in range(2):
@@ -303,7 +304,7 @@ def test_counters_at_the_limit_of_many_replicas_come_back() -> None:
         Piece("b", 1, "", 0, "y", False),
         Piece("a", COUNTER_MAX - 1, "b", 1, "z", False),
     ]
-    state = State(crowd, {"body": ListState.of_pieces(pieces)}, {})
+    state = State(crowd, {"body": ListState.of_pieces(pieces)}, {}, COUNTER_MAX)
     assert unpack_state(pack_state(state)).lists["body"].pieces == pieces
 
 
@@ -334,7 +335,7 @@ def claiming(removed: int, pieces: int) -> list[Any]:
     """Two lists that claim these numbers together."""
     half = ["", removed // 2, [removed // 2], pieces // 2, ""]
     rest = ["", removed - removed // 2, [], pieces - pieces // 2, ""]
-    return [1, ["r"], [], [["a", *half], ["b", *rest]], []]
+    return [1, ["r"], [], [["a", *half], ["b", *rest]], [], COUNTER_MAX]
 
 
 def test_claims_beyond_the_limits_are_refused_before_anything_is_decoded() -> None:
@@ -373,7 +374,7 @@ def test_a_small_blob_cannot_inflate_beyond_what_was_announced(
     removed: bytes, structure: bytes
 ) -> None:
     blobs = [base64.b64encode(blob).decode() for blob in (removed, structure)]
-    state = unpack_state([1, ["r"], [], [["body", "", 1, blobs[0], 1, blobs[1]]], []])
+    state = unpack_state([1, ["r"], [], [["body", "", 1, blobs[0], 1, blobs[1]]], [], COUNTER_MAX])
     tracemalloc.start()
     with pytest.raises(MalformedError):
         _ = state.lists["body"].pieces

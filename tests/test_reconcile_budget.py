@@ -13,8 +13,8 @@ import time
 import tracemalloc
 
 import pytest
-from tests.test_reconcile_text import edited, size
 
+from tests.test_reconcile_text import edited, size
 from walstore.reconcile import apply_to_items, apply_to_text, diff_items, diff_text
 
 SECONDS_MAX = 2.0

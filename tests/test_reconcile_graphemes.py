@@ -7,8 +7,8 @@ from itertools import accumulate, chain
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.test_reconcile_text import check_laws
 
+from tests.test_reconcile_text import check_laws
 from walstore.reconcile import Hunk, diff_text
 from walstore.reconcile.graphemes import Clusters
 

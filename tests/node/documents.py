@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.node.peer import NodePeer
-
 from walstore.canon import parse
 from walstore.document import Body, SnapshotConflictError, StoredSnapshot
 from walstore.errors import TransportError

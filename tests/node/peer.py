@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import IO, Any
 
 import pytest
+
 from tests.node.packages import UnavailableError, install
 
 BRIDGE = Path(__file__).with_name("bridge.mjs")

@@ -14,7 +14,6 @@ from typing import Any, Literal, NamedTuple
 
 from tests.node.documents import NodeDocument, NodeLog, NodeSnapshots
 from tests.node.peer import NodePeer
-
 from walstore.canon import canonical_text
 from walstore.document import Event, Marks, WalDocument
 from walstore.errors import TransportError
@@ -423,7 +422,7 @@ class Scenario:
         self.rng = rng = random.Random(f"interop {seed}")
         self.is_sealed = bool(seed & 1)
         self._is_keyring_theirs = bool(seed & 2)
-        self._rotation = rng.randint(5, 20) if seed & 5 == 5 else None
+        self._rotation = rng.randint(5, 15) if seed & 5 == 5 else None
         self._is_rotation_theirs = bool(seed & 8)
         # All of our elements are chained, none, or as it falls.
         self._chained = ([True], [False], [True, False])[seed % 3]
@@ -444,7 +443,7 @@ class Scenario:
         if self.keys is not None:
             self.keys.create(by_peer=self._is_keyring_theirs)
         await self._gather()
-        for step in range(self.rng.randint(25, 45)):
+        for step in range(self.rng.randint(20, 36)):
             if step == self._rotation and self.keys is not None:
                 self.keys.rotate(by_peer=self._is_rotation_theirs)
             await self._step()
@@ -493,13 +492,14 @@ class Scenario:
         rng, replica = self.rng, self.rng.choice(self.replicas)
         match rng.choices(
             ("edit", "pull", "commit", "fault", "keys", "snapshot", "repeat", "late"),
-            (28, 18, 20, 8, 4, 9, 5, 8),
+            (16, 20, 30, 8, 4, 8, 5, 8),
         )[0]:
             case "edit":
                 replica.edit(*random_edits(rng, replica.materialize()))
             case "pull":
                 await replica.pull()
             case "commit":
+                replica.edit(*random_edits(rng, replica.materialize()))
                 await replica.commit()
             case "fault":
                 replica.edit(*random_edits(rng, replica.materialize()))

@@ -21,6 +21,7 @@ from walstore.crdt.ids import element_id, parse_element_id
 from walstore.crdt.maps import ObservedRemoveMap
 from walstore.crdt.nodes import Node, NodeSequence
 from walstore.crdt.ops import Json, Op, fresh
+from walstore.crdt.packed_sequence import PackedSequence
 from walstore.crdt.packed_state import pack_state, unpack_state
 from walstore.crdt.registers import Registers
 from walstore.crdt.runs import Delete, Drop, Insert, Put, Remove, Run, Set, Verbatim
@@ -43,7 +44,8 @@ class WalCrdt:
 
     def __init__(self) -> None:
         self._registers = Registers()
-        self.lists: dict[str, Sequence] = {}
+        # Lists out of a packed state stay packed until more is needed than what they show.
+        self.lists: dict[str, Sequence | PackedSequence] = {}
         self._maps: dict[str, ObservedRemoveMap] = {}
         self.counter = 0
 
@@ -112,8 +114,10 @@ class WalCrdt:
         self._registers.join(other._registers)
         for name, theirs in other._maps.items():
             self._map(name).join(theirs)
-        for name, sequence in other.lists.items():
-            self._join_list(name, sequence)
+        for name in list(other.lists):
+            theirs_now = other._opened(name)
+            if theirs_now is not None:
+                self._join_list(name, theirs_now)
         self.counter = max(self.counter, other.counter)
 
     # ── reading ────────────────────────────────────────────────────────────────────────
@@ -142,13 +146,13 @@ class WalCrdt:
         """Whether anything that is held was stamped by a replica."""
         return (
             any(entry.replica == replica for entry in self._registers.entries.values())
-            or any(sequence.has_replica(replica) for sequence in self.lists.values())
+            or any(self.sequence(name).has_replica(replica) for name in list(self.lists))
             or any(entries.has_replica(replica) for entries in self._maps.values())
         )
 
     def is_text(self, name: str) -> bool:
         """Whether a list shows nothing but characters; so does one that is not there."""
-        sequence = self._read(name)
+        sequence = self._shown(name)
         return sequence is None or sequence.is_text()
 
     def get_register(self, name: str, default: Any = None) -> Any:
@@ -158,22 +162,22 @@ class WalCrdt:
 
     def list_values(self, name: str) -> list[Any]:
         """The live values of a list; empty if there is no such list."""
-        sequence = self._read(name)
+        sequence = self._shown(name)
         return [] if sequence is None else sequence.values()
 
     def list_ids(self, name: str) -> list[str]:
         """The ids of the live elements of a list."""
-        sequence = self._read(name)
+        sequence = self._settled(name)
         return [] if sequence is None else sequence.ids()
 
     def list_length(self, name: str) -> int:
         """How many elements a list shows."""
-        sequence = self._read(name)
+        sequence = self._shown(name)
         return 0 if sequence is None else len(sequence)
 
     def text(self, name: str) -> str:
         """The live values of a list that are strings, joined."""
-        sequence = self._read(name)
+        sequence = self._shown(name)
         return "" if sequence is None else sequence.text()
 
     def list_names(self) -> list[str]:
@@ -200,7 +204,7 @@ class WalCrdt:
         Raises:
             IndexError: There is no such position.
         """
-        sequence = self._read(name)
+        sequence = self._settled(name)
         if sequence is None or not 0 <= position < len(sequence):
             raise IndexError(f"no position {position} in the list {name!r}")
         if isinstance(sequence, NodeSequence):
@@ -217,7 +221,7 @@ class WalCrdt:
 
         A removed element keeps its place, so a caret that was anchored to it still has one.
         """
-        sequence = self._read(name)
+        sequence = self._settled(name)
         if isinstance(sequence, NodeSequence):
             return sequence.find(id)
         clock = parse_element_id(id)
@@ -231,7 +235,7 @@ class WalCrdt:
         Raises:
             IndexError: The list is shorter, or holds free-form ids.
         """
-        sequence = self._read(name)
+        sequence = self._settled(name)
         if not isinstance(sequence, RunSequence) or not 0 <= position <= len(sequence) - count:
             raise IndexError(f"no positions {position} to {position + count} in {name!r}")
         return list(sequence.stretches(position, count))
@@ -259,11 +263,18 @@ class WalCrdt:
         Raises:
             StateTooLargeError: No reader would accept it.
         """
-        packed = pack_state(exchange.to_state(self._registers, self.lists, self._maps))
+        packed = pack_state(
+            exchange.to_state(self._registers, self.lists, self._maps, self.counter)
+        )
         return [fresh(part) for part in packed]
 
-    def import_packed(self, packed: object) -> None:
+    def import_packed(self, packed: object, *, lazy: bool = False) -> None:
         """Replace everything by a packed state.
+
+        Args:
+            packed: The state.
+            lazy: Leave the structure of lists packed until it is needed: what they show is
+                there at once. A malformed structure then raises at the first use that needs it.
 
         Raises:
             MalformedError: The state is not of the format; nothing has changed.
@@ -271,7 +282,12 @@ class WalCrdt:
         flaw = find_flaw(packed)
         if flaw is not None:
             raise MalformedError("packed state", flaw)
-        self._replace(exchange.from_state(unpack_state(fresh(packed))))
+        content = exchange.from_state(unpack_state(fresh(packed)))
+        if not lazy:
+            for name, sequence in content.lists.items():
+                if isinstance(sequence, PackedSequence):
+                    content.lists[name] = sequence.opened()
+        self._replace(content)
 
     def canonical_state(self, *, maps: bool = True) -> str:
         """The canonical text that two documents of equal content share.
@@ -288,7 +304,10 @@ class WalCrdt:
         copy._registers.join(self._registers)
         for name, entries in self._maps.items():
             copy._map(name).join(entries)
-        copy.lists = {name: sequence.copy() for name, sequence in self.lists.items()}
+        copy.lists = {
+            name: sequence if isinstance(sequence, PackedSequence) else sequence.copy()
+            for name, sequence in self.lists.items()
+        }
         copy.counter = self.counter
         return copy
 
@@ -298,7 +317,8 @@ class WalCrdt:
         Raises:
             AssertionError: One is broken, which is a defect of walstore.
         """
-        for sequence in self.lists.values():
+        for name in list(self.lists):
+            sequence = self._opened(name)
             if isinstance(sequence, RunSequence):
                 sequence.check()
 
@@ -306,13 +326,26 @@ class WalCrdt:
 
     def sequence(self, name: str) -> Sequence:
         """The list of a name, made if need be, as runs if its shape allows."""
-        sequence = self._read(name)
+        sequence = self._settled(name)
         if sequence is None:
             sequence = self.lists[name] = RunSequence()
         return sequence
 
-    def _read(self, name: str) -> Sequence | None:
+    def _opened(self, name: str) -> Sequence | None:
+        """The list of a name with its structure, whatever its shape."""
         sequence = self.lists.get(name)
+        if isinstance(sequence, PackedSequence):
+            sequence = self.lists[name] = sequence.opened()
+        return sequence
+
+    def _shown(self, name: str) -> Sequence | PackedSequence | None:
+        """The list of a name as far as what it shows is concerned."""
+        sequence = self.lists.get(name)
+        return sequence if isinstance(sequence, PackedSequence) else self._settled(name)
+
+    def _settled(self, name: str) -> Sequence | None:
+        """The list of a name, as runs if its shape allows."""
+        sequence = self._opened(name)
         if isinstance(sequence, NodeSequence):
             settled = sequence.settled()
             if settled is not None:
@@ -386,20 +419,24 @@ class WalCrdt:
     def _insert(self, run: Insert, changes: list[Change] | None) -> None:
         name = run.list
         sequence = self.lists.get(name)
-        if sequence is None:
+        if sequence.__class__ is not RunSequence:
             if name == IGNORED_NAME:
                 return
-            sequence = self.lists[name] = RunSequence()
+            sequence = self._opened(name)
+            if sequence is None:
+                sequence = self.lists[name] = RunSequence()
         if isinstance(sequence, NodeSequence) or not sequence.insert_run(run, changes):
             self._fold_nodes(name, lambda nodes: nodes.insert_run(run), changes)
 
     def _remove(self, run: Remove, changes: list[Change] | None) -> None:
         name = run.list
         sequence = self.lists.get(name)
-        if sequence is None:
+        if sequence.__class__ is not RunSequence:
             if name == IGNORED_NAME:
                 return
-            sequence = self.lists[name] = RunSequence()
+            sequence = self._opened(name)
+            if sequence is None:
+                sequence = self.lists[name] = RunSequence()
         if isinstance(sequence, NodeSequence) or not sequence.remove_run(run, changes):
             self._fold_nodes(name, lambda nodes: nodes.remove_run(run), changes)
 
@@ -420,7 +457,7 @@ class WalCrdt:
         self, name: str, fold: Callable[[NodeSequence], None], changes: list[Change] | None
     ) -> None:
         """Fold what breaks the causal shape, noting by comparison what it changed."""
-        nodes = self.lists.get(name)
+        nodes = self._opened(name)
         if not isinstance(nodes, NodeSequence):
             nodes = self.lists[name] = NodeSequence.of(nodes)
         before = None if changes is None else nodes.live()
@@ -429,9 +466,8 @@ class WalCrdt:
             changes.extend(_difference(name, before, nodes.live()))
 
     def _join_list(self, name: str, theirs: Sequence) -> None:
-        ours = self.lists.get(name)
-        if ours is None:
-            ours = self.lists[name] = RunSequence()
+        if name not in self.lists:
+            self.lists[name] = RunSequence()
         if isinstance(theirs, RunSequence):
             for run in theirs.as_runs(name):
                 if isinstance(run, Insert):

@@ -15,14 +15,14 @@ from walstore.crdt.convert import read_clock, read_counter, read_counters, read_
 from walstore.crdt.maps import ObservedRemoveMap
 from walstore.crdt.nodes import Node, NodeSequence
 from walstore.crdt.ops import Json, fresh
+from walstore.crdt.packed_sequence import PackedSequence
 from walstore.crdt.registers import Registers
-from walstore.crdt.runs import as_values
 from walstore.crdt.sequence import RunSequence
 from walstore.crdt.state import ListState, Piece, Register, State
-from walstore.crdt.tree import SPAN_SIZE_MAX, Span
 from walstore.errors import MalformedError
 
-Lists = dict[str, RunSequence | NodeSequence]
+Sequence = RunSequence | NodeSequence | PackedSequence
+Lists = dict[str, Sequence]
 Maps = dict[str, ObservedRemoveMap]
 
 IGNORED_NAME = "__proto__"
@@ -84,20 +84,21 @@ def import_state(state: object) -> Content:
     return Content(registers, lists, maps, _counter_max(registers, lists, maps))
 
 
-def to_state(registers: Registers, lists: Lists, maps: Maps) -> State:
+def to_state(registers: Registers, lists: Lists, maps: Maps, counter: int) -> State:
     """The records that the packed form is written from; containers are the document's own."""
     return State(
         registers.entries,
         {name: _list_state(sequence) for name, sequence in lists.items()},
         {name: entries.entries for name, entries in maps.items()},
+        counter,
     )
 
 
 def from_state(state: State) -> Content:
-    """Take over the records that the packed form was read into.
+    """Take over the records that the packed form was read into; regular lists stay packed.
 
     Raises:
-        MalformedError: The structure of a list is malformed.
+        MalformedError: The state is not sound.
     """
     registers = Registers()
     registers.entries.update(state.registers)
@@ -107,13 +108,21 @@ def from_state(state: State) -> Content:
         if name != IGNORED_NAME:
             maps[name] = ObservedRemoveMap()
             maps[name].entries.update(entries)
-    lists = {
-        name: _sequence_of(entry) for name, entry in state.lists.items() if name != IGNORED_NAME
+    lists: Lists = {
+        name: PackedSequence(entry, state.counter)
+        if entry.nodes is None
+        else _read_list(entry.nodes)
+        for name, entry in state.lists.items()
+        if name != IGNORED_NAME
     }
-    return Content(registers, lists, maps, _counter_max(registers, lists, maps))
+    if _counter_max(registers, lists, maps) > state.counter:
+        raise MalformedError("packed state", "a clock is above the document's counter")
+    return Content(registers, lists, maps, state.counter)
 
 
-def _list_state(sequence: RunSequence | NodeSequence) -> ListState:
+def _list_state(sequence: Sequence) -> ListState:
+    if isinstance(sequence, PackedSequence):
+        return sequence.state
     if isinstance(sequence, NodeSequence):
         sequence = sequence.settled() or sequence
     if isinstance(sequence, NodeSequence):
@@ -133,56 +142,23 @@ def _list_state(sequence: RunSequence | NodeSequence) -> ListState:
     )
 
 
-def _sequence_of(entry: ListState) -> RunSequence | NodeSequence:
-    if entry.nodes is not None:
-        return _read_list(entry.nodes)
-    spans: list[Span] = []
-    for piece in entry.pieces:
-        spans.extend(_spans_of(piece))
-    return RunSequence(spans, _arrivals_of(spans))
-
-
-def _spans_of(piece: Piece) -> Iterator[Span]:
-    """A piece as spans of characters or of other values, none of them too long."""
-    replica, counter = piece.replica, piece.counter
-    after_replica, after_counter = piece.after_replica, piece.after_counter
-    stretches = [piece.values] if isinstance(piece.values, str) else as_values(piece.values)
-    for values in stretches:
-        for start in range(0, len(values), SPAN_SIZE_MAX):
-            part = values[start : start + SPAN_SIZE_MAX]
-            live = 0 if piece.deleted else len(part)
-            yield Span(replica, counter, after_replica, after_counter, part, live)
-            counter += len(part)
-            after_replica, after_counter = replica, counter - 1
-
-
-def _arrivals_of(spans: list[Span]) -> list[tuple[str, int, int]]:
-    """The elements in the order of their clocks, as stretches of one replica."""
-    arrived: list[tuple[str, int, int]] = []
-    for span in sorted(spans, key=lambda span: (span.counter, span.replica)):
-        end = span.counter + len(span.values)
-        if arrived and arrived[-1][0] == span.replica and arrived[-1][2] == span.counter:
-            arrived[-1] = (span.replica, arrived[-1][1], end)
-        else:
-            arrived.append((span.replica, span.counter, end))
-    return arrived
-
-
 def _counter_max(registers: Registers, lists: Lists, maps: Maps) -> int:
     counters = [entry.counter for entry in registers.entries.values()]
     for sequence in lists.values():
         if isinstance(sequence, RunSequence):
             counters.append(sequence.high)
-        else:
+        elif isinstance(sequence, NodeSequence):
             counters.extend(node.counter for node in sequence.nodes.values())
     for entries in maps.values():
         for entry in entries.entries.values():
+            # What a drop claims to have seen is no clock: it must not use up the counters.
             counters.extend(put[0] for put in entry.puts.values())
-            counters.extend(entry.seen.values())
     return max(counters, default=0)
 
 
-def _nodes(sequence: RunSequence | NodeSequence) -> Iterable[Node]:
+def _nodes(sequence: Sequence) -> Iterable[Node]:
+    if isinstance(sequence, PackedSequence):
+        sequence = sequence.opened()
     nodes = sequence if isinstance(sequence, NodeSequence) else NodeSequence.of(sequence)
     return nodes.nodes.values()
 

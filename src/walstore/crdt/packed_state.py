@@ -1,7 +1,7 @@
 """A document's state as JSON arrays: small at rest, and shown before it is understood.
 
-- `[1, replicas, registers, lists, maps]`: replica ids stand once, sorted, in the table, and
-  are named by index everywhere else.
+- `[1, replicas, registers, lists, maps, counter]`: replica ids stand once, sorted, in the table,
+  and are named by index everywhere else; the counter is the highest that the document has seen.
 - A regular list shows its live values as they are; see `walstore.crdt.packed_list`.
 - The same state always packs to the same arrays, whatever its pieces were cut into, as long
   as the same zlib deflates them.
@@ -70,7 +70,7 @@ def pack_state(state: State, *, keep_removed: bool = True) -> list[Any]:
         _register_row(name, state.registers[name], table) for name in sorted(state.registers)
     ]
     maps = [_map_row(name, state.maps[name], table) for name in sorted(state.maps)]
-    return [STATE_VERSION, replicas, registers, lists, maps]
+    return [STATE_VERSION, replicas, registers, lists, maps, state.counter]
 
 
 def _sorted_items(entries: dict[str, _T]) -> list[tuple[str, _T]]:
@@ -120,16 +120,19 @@ def unpack_state(packed: object) -> State:
     Raises:
         MalformedError: It is not a packed state, or claims more than the limits allow.
     """
-    if type(packed) is not list or len(packed) != 5:
-        raise malformed("not an array of five entries")
-    version, replicas, registers, lists, maps = packed
+    if type(packed) is not list or len(packed) != 6:
+        raise malformed("not an array of six entries")
+    version, replicas, registers, lists, maps, counter = packed
     if type(version) is not int or version != STATE_VERSION:
         raise malformed("an unknown version")
+    if type(counter) is not int or not 0 <= counter <= COUNTER_MAX:
+        raise malformed("the counter of the document is not an integer from 0 to 2^53 - 1")
     _check_table(replicas)
     return State(
         {row[0]: _register(row, replicas) for row in _rows(registers)},
         _lists(_rows(lists), replicas),
         {row[0]: _map(row, replicas) for row in _rows(maps)},
+        counter,
     )
 
 

@@ -133,16 +133,22 @@ class ListState(Record):
 
 
 class State(Record):
-    """Everything a document consists of."""
+    """Everything a document consists of.
 
-    __slots__ = ("lists", "maps", "registers")
+    `counter` is the highest counter that the document has seen, at least that of every clock
+    in it: a clock that only removed something has left no other trace.
+    """
+
+    __slots__ = ("counter", "lists", "maps", "registers")
 
     def __init__(
         self,
         registers: dict[str, Register],
         lists: dict[str, ListState],
         maps: dict[str, dict[str, MapEntry]],
+        counter: int,
     ) -> None:
+        self.counter = counter
         self.registers = registers
         self.lists = lists
         self.maps = maps

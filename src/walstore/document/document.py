@@ -34,7 +34,7 @@ from walstore.document.faults import (
 )
 from walstore.document.history import Blame, Version, blame_list, versions_of
 from walstore.document.ledger import Entry
-from walstore.document.log import DocumentLog, Reading
+from walstore.document.log import DocumentLog, Reading, ts_of
 from walstore.document.ports import SnapshotConflictError, SnapshotStore, StoredSnapshot, Transport
 from walstore.document.sealing import Sealed, Sealer
 from walstore.document.snapshot import (
@@ -325,9 +325,9 @@ class WalDocument:
         checkpoint = 0
         while True:
             page = await self._transport.pull(self.document_key, checkpoint)
-            newest = max((_ts(element) for element in page), default=checkpoint)
+            newest = max((ts_of(element) for element in page), default=checkpoint)
             for element in page:
-                (covered if _ts(element) <= upto else rest).append(element)
+                (covered if ts_of(element) <= upto else rest).append(element)
             if newest <= checkpoint:
                 break
             checkpoint = newest
@@ -395,8 +395,8 @@ class WalDocument:
         checkpoint = 0
         while True:
             page = await self._transport.pull(self.document_key, checkpoint)
-            newest.extend(element for element in page if _ts(element) <= upto)
-            last = max((_ts(element) for element in page), default=checkpoint)
+            newest.extend(element for element in page if ts_of(element) <= upto)
+            last = max((ts_of(element) for element in page), default=checkpoint)
             if last <= checkpoint or last >= upto:
                 return list(newest)
             checkpoint = last
@@ -800,7 +800,12 @@ class WalDocument:
         ]
         if self._log.unreadable:
             reasons.append(f"{len(self._log.unreadable)} elements that cannot be opened")
-        reasons += [f"a rejected element at ts {each.ts}" for each in self._quarantined if each.ts]
+        # Whoever may not write cannot keep others from a snapshot either.
+        reasons += [
+            f"a rejected element at ts {each.ts}"
+            for each in self._quarantined
+            if each.ts and each.author is not None and self._is_writer(each.author)
+        ]
         return reasons
 
     def _sign_snapshot(self, note: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -901,12 +906,6 @@ def _is_incomplete(log: DocumentLog, snapshot: Snapshot) -> bool:
 
 def _membership(keys: Keys) -> Callable[[str], bool]:
     return keys if callable(keys) else frozenset(keys).__contains__
-
-
-def _ts(element: object) -> int:
-    """The `ts` of a pulled element, 0 if it has none that counts."""
-    ts = element.get("ts") if isinstance(element, dict) else getattr(element, "ts", None)
-    return ts if type(ts) is int and 0 <= ts <= TS_MAX else 0
 
 
 def _checked_ts(ts: object) -> int:

@@ -38,7 +38,7 @@ from walstore.wire.envelope import (
     read_packed,
     read_starfish,
 )
-from walstore.wire.limits import COUNTER_JUMP_MAX
+from walstore.wire.limits import COUNTER_JUMP_MAX, TS_MAX
 
 
 class Reading(NamedTuple):
@@ -146,6 +146,7 @@ class DocumentLog:
                 self.checkpoint = element.ts
                 candidates.append(self._candidate(element))
             except MalformedError as error:
+                self.checkpoint = max(self.checkpoint, ts_of(value))
                 events.append(_rejection(value, error.reason))
         return candidates
 
@@ -278,6 +279,12 @@ class DocumentLog:
                 self.tracker.vouch(author, session or None, seq)
         if gap is not None:
             events.append(gap)
+
+
+def ts_of(value: object) -> int:
+    """The `ts` of a pulled element, 0 if it has none that counts."""
+    ts = value.get("ts") if isinstance(value, dict) else getattr(value, "ts", None)
+    return ts if type(ts) is int and 0 <= ts <= TS_MAX else 0
 
 
 def _read(value: object) -> Element:

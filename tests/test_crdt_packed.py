@@ -1,0 +1,117 @@
+"""Documents out of packed states: shown at once, complete when it matters, never half taken in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from tests.oracle import AnyOp, canon
+from tests.strategies import histories
+from walstore.crdt import WalCrdt, Writer
+from walstore.crdt.packed_sequence import PackedSequence
+from walstore.errors import MalformedError
+
+
+def written() -> WalCrdt:
+    crdt = WalCrdt()
+    writer = Writer(crdt, "ada")
+    writer.insert_text("body", 0, "Hello wide world")
+    writer.remove("body", 5, 5)
+    writer.insert("todo", 0, [1, {"a": [2]}])
+    writer.set("title", "T")
+    return crdt
+
+
+def lazily(packed: object) -> WalCrdt:
+    crdt = WalCrdt()
+    crdt.import_packed(packed, lazy=True)
+    return crdt
+
+
+def is_packed(crdt: WalCrdt, name: str) -> bool:
+    return isinstance(crdt.lists[name], PackedSequence)
+
+
+def test_what_a_list_shows_needs_no_structure() -> None:
+    crdt = lazily(written().export_packed())
+    assert crdt.text("body") == "Hello world"
+    assert crdt.list_values("todo") == [1, {"a": [2]}]
+    assert (crdt.list_length("body"), crdt.is_text("body"), crdt.is_text("todo")) == (
+        11,
+        True,
+        False,
+    )
+    assert crdt.materialize() == written().materialize()
+    assert is_packed(crdt, "body")
+    assert is_packed(crdt, "todo")
+
+
+def test_an_edit_unpacks_the_list_that_it_touches_and_no_other() -> None:
+    crdt = lazily(written().export_packed())
+    Writer(crdt, "bo").insert_text("body", 11, "!")
+    assert crdt.text("body") == "Hello world!"
+    assert not is_packed(crdt, "body")
+    assert is_packed(crdt, "todo")
+    crdt.check()
+
+
+def test_a_writer_stamps_above_removes_that_left_no_trace_in_the_state() -> None:
+    source = written()
+    crdt = lazily(source.export_packed())
+    assert crdt.counter == source.counter
+    writer = Writer(crdt, "ada")
+    writer.insert_text("other", 0, "x")
+    assert writer.take()[0].counter == source.counter + 1  # type: ignore[union-attr]
+
+
+@given(histories())
+def test_a_lazily_read_state_is_the_eagerly_read_one(ops: list[AnyOp]) -> None:
+    source = WalCrdt()
+    source.fold(ops)
+    packed = source.export_packed()
+    eager, lazy = WalCrdt(), lazily(packed)
+    eager.import_packed(packed)
+    assert canon(lazy.export_packed()) == canon(packed)
+    assert lazy.clone().canonical_state() == eager.canonical_state() == source.canonical_state()
+    assert lazy.counter == eager.counter == source.counter
+    lazy.fold(ops)
+    assert lazy.canonical_state() == source.canonical_state()
+    lazy.check()
+
+
+def damaged(place: int, value: Any) -> list[Any]:
+    packed = written().export_packed()
+    packed[3][0][place] = value
+    return packed
+
+
+def test_a_malformed_structure_is_refused_before_anything_has_changed() -> None:
+    crdt = written()
+    before = crdt.canonical_state()
+    with pytest.raises(MalformedError):
+        crdt.import_packed(damaged(5, "AAAA"))
+    assert crdt.canonical_state() == before
+
+
+def test_a_malformed_structure_read_lazily_raises_when_it_is_needed() -> None:
+    crdt = lazily(damaged(5, "AAAA"))
+    assert crdt.text("body") == "Hello world"
+    for _ in range(2):
+        with pytest.raises(MalformedError):
+            Writer(crdt, "bo").insert_text("body", 0, "x")
+    assert crdt.text("body") == "Hello world"
+    Writer(crdt, "bo").set("title", "still works")
+
+
+def test_a_counter_below_a_clock_of_the_state_is_refused() -> None:
+    packed = written().export_packed()
+    packed[5] = 3
+    with pytest.raises(MalformedError):
+        WalCrdt().import_packed(packed)
+    # The clocks of lists are seen when they are unpacked; nobody can have edited them before.
+    packed[2] = []
+    crdt = lazily(packed)
+    with pytest.raises(MalformedError):
+        crdt.list_ids("body")
