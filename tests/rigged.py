@@ -150,6 +150,11 @@ class Gates:
         self._waiting.append(gate)
         await gate.wait()
 
+    @property
+    def waits(self) -> bool:
+        """Whether anything waits."""
+        return bool(self._waiting)
+
     async def reached(self) -> None:
         """Wait until somebody waits."""
         while not self._waiting:

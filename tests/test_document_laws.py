@@ -718,7 +718,7 @@ async def test_three_stale_editors_converge_and_lose_nothing(
     transport = MemoryTransport()
     docs = [await opened(transport, who) for who in (ALICE, BOB, CAROL)]
     editors = list(sessions(docs))
-    believed: list[list[Any]] = [[], [], []]
+    believed: list[list[Any]] = [doc.values("list") for doc in docs]
     written: set[Any] = set()
     for who, action, cut in script:
         doc, editor = editors[who]

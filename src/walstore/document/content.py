@@ -11,13 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from walstore.canon import FORBIDDEN_NAMES, canonical_text, check_value
+from walstore.canon import (
+    FORBIDDEN_NAMES,
+    VALUE_DEPTH_MAX,
+    canonical_text,
+    check_value,
+    find_flaw,
+)
 from walstore.crdt import Change, Json, ListChanged, Run, WalCrdt, Writer
 from walstore.crdt.runs import is_character
 from walstore.document.bases import Bases, ListBase, Shown, edited_base
 from walstore.document.view import View, frozen, thawed
 from walstore.errors import NameRefusedError, NotJsonError, UsageError
 from walstore.reconcile import Hunk, as_hunks, diff_items, diff_text
+from walstore.wire.limits import MAP_VALUE_DEPTH_MAX
 
 _ABSENT = object()
 
@@ -159,7 +166,7 @@ class Content:
         """Write a key of an observed-remove map."""
         self._need(name, "map")
         self._check_name(key)
-        self._check_size(value)
+        self._check_value(thawed(value), MAP_VALUE_DEPTH_MAX)
         self._writer.put(name, key, thawed(value))
         self.version += 1
 
@@ -225,15 +232,8 @@ class Content:
         if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Sequence):
             raise NotJsonError("a list is needed")
         wanted = [thawed(value) for value in values]
-        for value in wanted:
-            check_value(value)
-            self._check_size(value)
         shown = self._base(name, base)
-        old = [thawed(value) for value in shown.value]
-        if key is None:
-            hunks = diff_items(old, wanted)
-        else:
-            hunks = as_hunks(diff_items(old, wanted, key=key))
+        hunks = self._list_hunks(shown, wanted, key)
         after: Shown = tuple([frozen(value) for value in wanted])
         self._apply(name, shown, hunks, after)
 
@@ -250,29 +250,59 @@ class Content:
         """
         shown: Mapping[str, Any] = self.view() if base is None else base
         for name, value in wanted.items():
-            self._check_member(name, value, shown.get(name, _ABSENT))
+            self._check_member(name, value, shown.get(name, _ABSENT), base)
         for name, value in wanted.items():
             self._update_member(name, value, shown.get(name, _ABSENT), base)
         for name in shown:
             if name not in wanted:
                 self._clear_member(name, shown[name], base)
 
-    def _check_member(self, name: str, value: Any, shown: Any) -> None:
+    def _check_member(self, name: str, value: Any, shown: Any, base: View | None) -> None:
         """Refuse what cannot become of a name, before anything is changed."""
         plain = thawed(value)
-        check_value(plain)
         if shown is not _ABSENT and _same(plain, shown):
             return
         self._check_name(name)
-        for part in plain if isinstance(plain, list) else [plain]:
-            self._check_size(part)
         if isinstance(plain, str) and self._takes_text(name, shown):
             return
         if isinstance(plain, dict) and self.kind(name) == "map":
-            for key in plain:
-                self._check_name(key)
+            for key, part in plain.items():
+                if not _holds(shown, key, part):
+                    self._check_name(key)
+                    self._check_value(part, MAP_VALUE_DEPTH_MAX)
             return
         self._need(name, "list" if isinstance(plain, list) else "register")
+        if isinstance(plain, list):
+            self._check_items(name, plain, base)
+        else:
+            self._check_value(plain)
+
+    def _check_items(self, name: str, wanted: list[Any], base: View | None) -> None:
+        try:
+            for value in wanted:
+                self._check_value(value)
+        except UsageError:
+            # What others wrote may stay, whatever it is; only what is new has to be writable.
+            self._list_hunks(self._base(name, base), wanted, None)
+
+    def _list_hunks(
+        self, base: ListBase, wanted: list[Any], key: str | Callable[[Any], object] | None
+    ) -> list[Hunk[Any]]:
+        """The edits that make of a shown list what is wanted; refuses what cannot be written."""
+        for value in wanted:
+            flaw = find_flaw(value)
+            if flaw is not None:
+                raise NotJsonError(flaw)
+        old = [thawed(value) for value in base.value]
+        hunks: list[Hunk[Any]] = []
+        if key is None:
+            hunks += diff_items(old, wanted)
+        else:
+            hunks += as_hunks(diff_items(old, wanted, key=key))
+        for hunk in hunks:
+            for value in hunk.inserted:
+                self._check_value(value)
+        return hunks
 
     def _takes_text(self, name: str, shown: Any) -> bool:
         """Whether a string for a name is a text: it is one now, or was when it was shown."""
@@ -294,7 +324,7 @@ class Content:
 
     def _update_map(self, name: str, wanted: Mapping[str, Any], shown: Mapping[str, Any]) -> None:
         for key, value in wanted.items():
-            if key not in shown or not _same(value, shown[key]):
+            if not _holds(shown, key, value):
                 self.put(name, key, value)
         for key in shown:
             if key not in wanted:
@@ -363,6 +393,10 @@ class Content:
         if self._check_name_size is not None:
             self._check_name_size(name)
 
+    def _check_value(self, value: Any, depth_max: int = VALUE_DEPTH_MAX) -> None:
+        check_value(value, depth_max=depth_max)
+        self._check_size(value)
+
     def _check_size(self, value: Any) -> None:
         if self._check is not None:
             self._check(thawed(value))
@@ -424,6 +458,11 @@ def _as_shown(values: str | Sequence[Any]) -> Shown:
     if all(map(is_character, values)):
         return "".join(values)
     return tuple([frozen(value) for value in values])
+
+
+def _holds(shown: Any, key: str, value: Any) -> bool:
+    """Whether a map was shown with a value for a key."""
+    return isinstance(shown, Mapping) and key in shown and _same(value, shown[key])
 
 
 def _same(left: Any, right: Any) -> bool:

@@ -41,6 +41,7 @@ from walstore.document.snapshot import (
     SNAPSHOT_SUFFIX,
     ForeignSnapshotError,
     Snapshot,
+    find_dropped_name,
     make_snapshot,
     read_snapshot,
     same_state,
@@ -648,7 +649,7 @@ class WalDocument:
             The snapshot that is stored now; somebody else's if that covers more.
 
         Raises:
-            SnapshotRefusedError: Something is missing or unreadable.
+            SnapshotRefusedError: Something is missing or unreadable, or a name would be dropped.
             TransportError: It is not known to be stored.
         """
         self._writable()
@@ -729,7 +730,7 @@ class WalDocument:
         self._author_seq += 1
         self._prev = sealed.link
         body = sealed.body
-        element = Element(0, body.data, body.author, body.signature, body.canonical)
+        element = Element(0, body.canonical, body.author, body.signature)
         self._log.adopt_own(
             Entry(element, sealed.link, sealed.header, sealed.author_seq, sealed.runs)
         )
@@ -776,6 +777,9 @@ class WalDocument:
                 return current.document
             if document is None:
                 document = self._sign_snapshot({"over": reasons} if reasons else None)
+                name = find_dropped_name(document)
+                if name is not None:
+                    raise SnapshotRefusedError([f"the name {name!r}, which servers drop"])
             try:
                 await store.write(key, document, stored.revision if stored is not None else None)
             except SnapshotConflictError:

@@ -59,6 +59,10 @@ class Reading(NamedTuple):
 UNPROVEN_MAX = 1024
 
 
+# Elements that are parsed at a time: enough to share a signature check, few enough to fit a cache.
+_CHUNK_SIZE = 256
+
+
 class _Candidate(NamedTuple):
     element: Element
     header: Header | None
@@ -108,9 +112,12 @@ class DocumentLog:
             page: Elements in the format's spelling, ascending by `ts`.
             changes: If given, what changed in the document is appended to it.
         """
+        folded: list[Entry] = []
         events: list[Event] = []
-        candidates = self._shaped(page, events)
-        return self._fold(candidates, events, changes)
+        for start in range(0, len(page), _CHUNK_SIZE):
+            candidates = self._shaped(page[start : start + _CHUNK_SIZE], events)
+            folded += self._fold(candidates, events, changes).folded
+        return Reading(folded, events, len(self.unreadable))
 
     def read_again(self, changes: list[Change] | None = None) -> Reading:
         """Try the elements that could not be opened once more, with the keys of now."""
@@ -186,6 +193,7 @@ class DocumentLog:
             else:
                 if entry is not None:
                     folded.append(entry)
+            candidate.element.release()
         return Reading(folded, events, len(self.unreadable))
 
     def _vouched_for(self, candidates: list[_Candidate]) -> list[_Candidate]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
+from walstore.canon import FORBIDDEN_NAMES
 from walstore.crdt import COUNTER_MAX, WalCrdt
 from walstore.errors import MalformedError
 from walstore.sealed.encryptor import Encryptor, SealContext
@@ -123,6 +124,20 @@ def make_snapshot(
         "authorPubkey": proof.author_pubkey,
         "authorSignature": proof.author_signature,
     }
+
+
+def find_dropped_name(document: dict[str, Any]) -> str | None:
+    """A name in a snapshot that a stock server would drop, and the signature with it."""
+    level = [document]
+    while level:
+        for members in level:
+            for name in FORBIDDEN_NAMES.intersection(members):
+                return name
+        # Servers look into objects, not into arrays.
+        level = [
+            value for members in level for value in members.values() if isinstance(value, dict)
+        ]
+    return None
 
 
 def read_snapshot(

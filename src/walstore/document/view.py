@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from walstore.canon import CANON_DEPTH_MAX
 from walstore.document.bases import ListBase
+from walstore.errors import NotJsonError
 
 
 class View(Mapping[str, Any]):
@@ -71,10 +73,16 @@ def frozen(value: Any) -> Any:
     return value
 
 
-def thawed(value: Any) -> Any:
-    """The same as ordinary, new JSON containers."""
+def thawed(value: Any, levels_max: int = CANON_DEPTH_MAX) -> Any:
+    """The same as ordinary, new JSON containers.
+
+    Raises:
+        NotJsonError: It nests deeper than any JSON value here, or without end.
+    """
+    if not isinstance(value, (Mapping, list, tuple)):
+        return value
+    if not levels_max:
+        raise NotJsonError(f"nested deeper than {CANON_DEPTH_MAX} levels")
     if isinstance(value, Mapping):
-        return {name: thawed(member) for name, member in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [thawed(item) for item in value]
-    return value
+        return {name: thawed(member, levels_max - 1) for name, member in value.items()}
+    return [thawed(item, levels_max - 1) for item in value]

@@ -19,7 +19,7 @@ class MemoryTransport:
     """Logs by document key."""
 
     def __init__(self, *, page_size: int = PULL_ELEMENTS_MAX) -> None:
-        self._logs: dict[str, list[tuple[int, Body]]] = {}
+        self._logs: dict[str, list[RawElement]] = {}
         self._known: dict[tuple[str, str, str, bytes], int] = {}
         self._page_size = page_size
 
@@ -29,8 +29,8 @@ class MemoryTransport:
         ts = self._known.get(name)
         if ts is None:
             log = self._logs.setdefault(document_key, [])
-            ts = log[-1][0] + 1 if log else 1
-            log.append((ts, body))
+            ts = log[-1].ts + 1 if log else 1
+            log.append(RawElement(ts, body.canonical, body.author, body.signature))
             self._known[name] = ts
         return ts
 
@@ -38,13 +38,13 @@ class MemoryTransport:
         """One page of elements above a checkpoint."""
         log = self._logs.get(document_key, [])
         start = bisect_right(log, checkpoint, key=_ts)
-        return [_raw(*entry) for entry in log[start : start + self._page_size]]
+        return log[start : start + self._page_size]
 
     async def tail(self, document_key: str, upto: int, count: int) -> list[RawElement]:
         """The newest elements up to a `ts`."""
         log = self._logs.get(document_key, [])
         end = bisect_right(log, upto, key=_ts)
-        return [_raw(*entry) for entry in log[max(end - count, 0) : end]]
+        return log[max(end - count, 0) : end]
 
 
 class MemorySnapshots:
@@ -72,9 +72,5 @@ class MemorySnapshots:
         self._documents[snapshot_key] = canonical_bytes(document)
 
 
-def _ts(entry: tuple[int, Body]) -> int:
-    return entry[0]
-
-
-def _raw(ts: int, body: Body) -> RawElement:
-    return RawElement(ts, body.canonical, body.author, body.signature)
+def _ts(element: RawElement) -> int:
+    return element.ts

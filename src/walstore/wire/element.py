@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from walstore.canon import canonical_bytes, find_flaw, parse, parse_canonical
 from walstore.errors import MalformedError, NotJsonError
@@ -17,32 +17,33 @@ from walstore.wire.limits import DATA_DEPTH_MAX, ELEMENT_BYTES_MAX, TS_MAX
 class Element:
     """One signed batch in a log."""
 
-    __slots__ = ("_canonical", "author", "data", "signature", "ts")
+    __slots__ = ("_data", "author", "canonical", "signature", "ts")
 
     def __init__(
         self,
         ts: int,
-        data: dict[str, Any],
+        canonical: bytes,
         author: str,
         signature: str,
-        canonical: bytes | None = None,
+        data: dict[str, Any] | None = None,
     ) -> None:
+        """Take the canonical text of the data, and the data if they are at hand."""
         self.ts = ts
-        self.data = data
+        self.canonical = canonical
         self.author = author
         self.signature = signature
-        self._canonical = canonical
+        self._data = data
 
     @property
-    def canonical(self) -> bytes:
-        """The canonical text of the data: what is hashed and signed.
+    def data(self) -> dict[str, Any]:
+        """What the text says."""
+        if self._data is None:
+            self._data = cast("dict[str, Any]", parse(self.canonical))
+        return self._data
 
-        Raises:
-            NotJsonError: There is none.
-        """
-        if self._canonical is None:
-            self._canonical = canonical_bytes(self.data)
-        return self._canonical
+    def release(self) -> None:
+        """Keep the text alone: a log of parsed data is many times its size."""
+        self._data = None
 
     def as_json(self) -> dict[str, Any]:
         """The element in the format's spelling."""
@@ -84,7 +85,7 @@ def read_raw_element(ts: object, text: bytes, author: object, signature: object)
     ):
         data = parse_canonical(text)
         if type(data) is dict:
-            return Element(ts, data, author, signature, text)
+            return Element(ts, text, author, signature, data)
     return read_element(
         {"ts": ts, "data": parse(text), "authorPubkey": author, "authorSignature": signature}
     )
@@ -109,11 +110,10 @@ def read_element(value: object) -> Element:
     flaw = find_flaw(data, depth_max=DATA_DEPTH_MAX)
     if flaw is not None:
         raise MalformedError("element", flaw)
-    element = Element(ts, data, author, signature)
     try:
-        size = len(element.canonical)
+        canonical = canonical_bytes(data)
     except NotJsonError as error:
         raise MalformedError("element", error.reason) from error
-    if size > ELEMENT_BYTES_MAX:
-        raise MalformedError("element", f"{size} bytes exceed {ELEMENT_BYTES_MAX}")
-    return element
+    if len(canonical) > ELEMENT_BYTES_MAX:
+        raise MalformedError("element", f"{len(canonical)} bytes exceed {ELEMENT_BYTES_MAX}")
+    return Element(ts, canonical, author, signature, data)

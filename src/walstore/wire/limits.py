@@ -7,6 +7,8 @@
 
 from __future__ import annotations
 
+from walstore.canon import VALUE_DEPTH_MAX
+
 # The largest element, as canonical JSON text: what a relay takes in one message.
 ELEMENT_BYTES_MAX = 2**20
 
@@ -21,6 +23,10 @@ BATCH_REMOVES_MAX = 2**16
 
 # The depth of `data`: what the stock server takes in a body, less the body itself.
 DATA_DEPTH_MAX = 63
+
+# The depth of a value in a map. A version-1 snapshot spells maps out three levels deeper than
+# lists, and still has to fit a body.
+MAP_VALUE_DEPTH_MAX = VALUE_DEPTH_MAX - 3
 
 # `ts` values are integers that every peer reads exactly.
 TS_MAX = 2**53 - 1
