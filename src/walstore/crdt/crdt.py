@@ -418,27 +418,31 @@ class WalCrdt:
 
     def _insert(self, run: Insert, changes: list[Change] | None) -> None:
         name = run.list
-        sequence = self.lists.get(name)
-        if sequence.__class__ is not RunSequence:
-            if name == IGNORED_NAME:
-                return
-            sequence = self._opened(name)
-            if sequence is None:
-                sequence = self.lists[name] = RunSequence()
+        sequence = self._foldable(name)
+        if sequence is None:
+            return
         if isinstance(sequence, NodeSequence) or not sequence.insert_run(run, changes):
             self._fold_nodes(name, lambda nodes: nodes.insert_run(run), changes)
 
     def _remove(self, run: Remove, changes: list[Change] | None) -> None:
         name = run.list
-        sequence = self.lists.get(name)
-        if sequence.__class__ is not RunSequence:
-            if name == IGNORED_NAME:
-                return
-            sequence = self._opened(name)
-            if sequence is None:
-                sequence = self.lists[name] = RunSequence()
+        sequence = self._foldable(name)
+        if sequence is None:
+            return
         if isinstance(sequence, NodeSequence) or not sequence.remove_run(run, changes):
             self._fold_nodes(name, lambda nodes: nodes.remove_run(run), changes)
+
+    def _foldable(self, name: str) -> Sequence | None:
+        """The list that an op names, made if need be; None for the name that everyone ignores."""
+        sequence = self.lists.get(name)
+        if isinstance(sequence, RunSequence):
+            return sequence
+        if name == IGNORED_NAME:
+            return None
+        opened = self._opened(name)
+        if opened is None:
+            opened = self.lists[name] = RunSequence()
+        return opened
 
     def _fold_verbatim(self, op: dict[str, Any], changes: list[Change] | None) -> None:
         if op["t"] not in ("ins", "rmv") or op["list"] == IGNORED_NAME:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Any, NamedTuple
 
+from walstore.canon import Json, find_flaw
 from walstore.crdt import Change, WalCrdt
 from walstore.document.events import Event, Fork, Rejection
 from walstore.document.gaps import SequenceTracker
@@ -38,7 +39,7 @@ from walstore.wire.envelope import (
     read_packed,
     read_starfish,
 )
-from walstore.wire.limits import COUNTER_JUMP_MAX, TS_MAX
+from walstore.wire.limits import COUNTER_JUMP_MAX, DATA_DEPTH_MAX, TS_MAX
 
 
 class Reading(NamedTuple):
@@ -250,10 +251,19 @@ class DocumentLog:
             if header is None or element.data.get("author") != element.author:
                 raise MalformedError("envelope", "`author` is not the one who signed")
             context = SealContext(self.document_key, element.author, header.seq)
-            body = self.encryptor.open(element.data.get("body"), context)
+            body = self._unseal(element.data.get("body"), context)
             return read_packed(body, element.author, header)
         context = SealContext(self.document_key, element.author, header.seq if header else 0)
-        return read_starfish(self.encryptor.open(element.data, context), element.author, header)
+        return read_starfish(self._unseal(element.data, context), element.author, header)
+
+    def _unseal(self, sealed: object, context: SealContext) -> dict[str, Json]:
+        plain = self.encryptor.open(sealed, context)
+        if plain is not sealed:
+            # A seal hides how deep its content is; deeper than this no snapshot could hold it.
+            flaw = find_flaw(plain, depth_max=DATA_DEPTH_MAX)
+            if flaw is not None:
+                raise MalformedError("envelope", flaw)
+        return plain
 
     def _check_counters(self, envelope: Envelope) -> None:
         limit = self.crdt.counter + COUNTER_JUMP_MAX
