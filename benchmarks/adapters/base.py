@@ -107,9 +107,12 @@ class Adapter:
         return True
 
 
-def to_bytes(document_text: str, edit: Edit) -> Edit:
-    """An edit with its position and length in UTF-8 bytes of the text it applies to."""
-    position, deleted, inserted = edit
-    before = document_text[:position].encode()
-    removed = document_text[position : position + deleted].encode()
-    return len(before), len(removed), inserted
+def in_bytes(text: str, edits: list[Edit]) -> list[Edit]:
+    """Edits of a text with their positions and lengths in UTF-8 bytes instead of code points."""
+    converted: list[Edit] = []
+    for position, deleted, inserted in edits:
+        before, after = text[:position], text[position + deleted :]
+        removed = text[position : position + deleted]
+        converted.append((len(before.encode()), len(removed.encode()), inserted))
+        text = before + inserted + after
+    return converted

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import Any, ClassVar
 
-from benchmarks.adapters.base import Adapter, Edit, to_bytes
+from benchmarks.adapters.base import Adapter, Edit, in_bytes
 
 pycrdt = import_module("pycrdt")
 
@@ -61,11 +61,14 @@ class Library(Adapter):
         return document
 
     def change(self, document: Any, edits: list[Edit]) -> bytes:
-        before = document.get_state()
+        # A difference of states repeats every deletion so far; the event has this one's alone.
+        updates: list[bytes] = []
+        subscription = document.observe(lambda event: updates.append(event.update))
+        converted = in_bytes(self.text(document), edits)
         with document.transaction():
-            for edit in edits:
-                self.edit_on(document, [to_bytes(self.text(document), edit)])
-        return bytes(document.get_update(before))
+            self.edit_on(document, converted)
+        document.unobserve(subscription)
+        return updates[-1]
 
     def take_in(self, document: Any, message: bytes) -> None:
         document.apply_update(message)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import Any, ClassVar
 
-from benchmarks.adapters.base import Adapter, Edit, to_bytes
+from benchmarks.adapters.base import Adapter, Edit, in_bytes
 
 y_py = import_module("y_py")
 
@@ -17,24 +17,23 @@ class Library(Adapter):
     unit: ClassVar[str] = "utf8"
     searches: ClassVar[bool] = True
 
+    def __init__(self) -> None:
+        self._updates: dict[int, list[bytes]] = {}
+
     def edit_each(self, edits: Iterable[Edit]) -> Any:
         document = y_py.YDoc()
         self.edit_on(document, edits)
         return document
 
     def edit_on(self, document: Any, edits: Iterable[Edit]) -> None:
-        _edit(document, document.get_text("text"), edits)
+        _edit_each(document, document.get_text("text"), edits)
 
     def edit_bursts(self, bursts: list[list[Edit]]) -> Any:
         document = y_py.YDoc()
         text = document.get_text("text")
         for burst in bursts:
             with document.begin_transaction() as transaction:
-                for position, deleted, inserted in burst:
-                    if deleted:
-                        text.delete_range(transaction, position, deleted)
-                    if inserted:
-                        text.insert(transaction, position, inserted)
+                _edit(transaction, text, burst)
         return document
 
     def edit_and_emit(self, edits: list[Edit]) -> tuple[Any, list[bytes]]:
@@ -43,7 +42,7 @@ class Library(Adapter):
         text = document.get_text("text")
         messages: list[bytes] = []
         document.observe_after_transaction(lambda event: messages.append(event.get_update()))
-        _edit(document, text, edits)
+        _edit_each(document, text, edits)
         return document, messages[:]
 
     def receive(self, messages: list[bytes]) -> Any:
@@ -63,23 +62,34 @@ class Library(Adapter):
 
     def replica(self, number: int) -> Any:
         document = y_py.YDoc(number + 1)
-        document.get_text("text")
+        # A difference of states repeats every deletion so far; the event has this one's alone.
+        updates = self._updates[number + 1] = []
+        document.observe_after_transaction(lambda event: updates.append(event.get_update()))
         return document
 
     def change(self, document: Any, edits: list[Edit]) -> bytes:
-        before = y_py.encode_state_vector(document)
-        for edit in edits:
-            self.edit_on(document, [to_bytes(self.text(document), edit)])
-        return bytes(y_py.encode_state_as_update(document, before))
+        text = document.get_text("text")
+        converted = in_bytes(str(text), edits)
+        with document.begin_transaction() as transaction:
+            _edit(transaction, text, converted)
+        return self._updates[document.client_id][-1]
 
     def take_in(self, document: Any, message: bytes) -> None:
         y_py.apply_update(document, message)
 
 
-def _edit(document: Any, text: Any, edits: Iterable[Edit]) -> None:
+def _edit_each(document: Any, text: Any, edits: Iterable[Edit]) -> None:
     for position, deleted, inserted in edits:
         with document.begin_transaction() as transaction:
             if deleted:
                 text.delete_range(transaction, position, deleted)
             if inserted:
                 text.insert(transaction, position, inserted)
+
+
+def _edit(transaction: Any, text: Any, edits: Iterable[Edit]) -> None:
+    for position, deleted, inserted in edits:
+        if deleted:
+            text.delete_range(transaction, position, deleted)
+        if inserted:
+            text.insert(transaction, position, inserted)

@@ -61,9 +61,11 @@ export function replica(number) {
 }
 
 export function change(document, edits) {
-  const before = Y.encodeStateVector(document);
-  editOn(document, edits);
-  return [document, Y.encodeStateAsUpdate(document, before)];
+  // A difference of states repeats every deletion so far; the event has this one's alone.
+  let message;
+  document.once("update", (update) => (message = update));
+  document.transact(() => editOn(document, edits));
+  return [document, message];
 }
 
 export function takeIn(document, message) {
