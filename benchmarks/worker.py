@@ -3,7 +3,7 @@
 - Arguments: the adapter's name, the workload's name, the folder of inputs, the folder of what
   this library made earlier.
 - Runs under the library's own interpreter; only the adapter knows the library.
-- Every timed section that edits also reads the text once, so that no work can be put off.
+- Whole traces are timed with one reading of the text at the end, so that no work can be put off.
 - Prints one JSON object: `figures` by case and the `digest` of what was shown, or `absent`.
 """
 

@@ -14,6 +14,8 @@ from __future__ import annotations
 from typing import Any, cast
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.recorded import RecordedLog, load, named, stored
 from walstore.canon import canonical_bytes, canonical_text, parse
@@ -26,6 +28,7 @@ from walstore.document import (
     WalDocument,
 )
 from walstore.document.document import Posture
+from walstore.net import MemoryTransport
 from walstore.signed import Identity
 
 SCENARIOS = load("scenarios.json")
@@ -298,3 +301,71 @@ async def test_a_new_session_of_an_author_goes_on_counting(case: dict[str, Any])
     assert counts[-1] == max(counts[:-1]) + 1
     clocks = [op["clock"]["c"] for each in case["elements"] for op in each["data"]["ops"]]
     assert log.elements[-1]["data"]["ops"][0]["clock"]["c"] == max(clocks) + 1
+
+
+# ── own edits between reading and handing over a value ─────────────────────────────────
+
+EDITS = st.lists(
+    st.tuples(st.just("insert"), st.integers(0, 12), st.text("abc", min_size=1, max_size=4))
+    | st.tuples(st.just("remove"), st.integers(0, 12), st.integers(1, 4))
+    | st.tuples(st.just("theirs"), st.integers(0, 12), st.just("Ω")),
+    max_size=8,
+)
+
+
+@given(edits=EDITS, wanted=st.text("abcd", max_size=10), as_list=st.booleans())
+@settings(max_examples=150)
+async def test_own_edits_count_as_read_and_others_are_kept(
+    edits: list[tuple[str, int, Any]], wanted: str, as_list: bool
+) -> None:
+    transport = MemoryTransport()
+    mine, theirs = (
+        WalDocument(
+            "k",
+            transport=transport,
+            identity=Identity.from_seed(bytes([number]) * 32),
+            writers=ALLOW_ANY,
+            snapshot_role=(),
+        )
+        for number in (1, 2)
+    )
+    await mine.open()
+    await theirs.open()
+    mine.insert_text("t", 0, "abcabc")
+    await mine.commit()
+    await theirs.pull()
+    assert mine.text("t") == "abcabc"
+    kept = 0
+    for call, place, argument in edits:
+        # They see what there is, so that nothing has to be read here.
+        await mine.commit()
+        await theirs.pull()
+        now = theirs.text("t")
+        if call == "insert":
+            mine.insert_text("t", place, argument)
+        elif call == "remove":
+            kept -= now[place : place + argument].count("Ω")
+            mine.remove_text("t", place, argument)
+        else:
+            theirs.insert_text("t", place, argument)
+            await theirs.commit()
+            await mine.pull()
+            kept += 1
+    if as_list:
+        mine.set_list("t", list(wanted))
+    else:
+        mine.set_text("t", wanted)
+    shown = mine.text("t")
+    assert shown.replace("Ω", "") == wanted
+    assert shown.count("Ω") == kept
+
+
+async def test_a_text_that_was_set_as_a_list_is_still_a_text() -> None:
+    document = WalDocument(
+        "k", transport=MemoryTransport(), identity=READER, writers=ALLOW_ANY, snapshot_role=()
+    )
+    await document.open()
+    document.set_text("t", "abc")
+    document.set_list("t", list("abcd"))
+    document.set_text("t", "abd")
+    assert document.text("t") == "abd"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from functools import partial
 from typing import Any, cast
 
@@ -492,7 +493,7 @@ def spoil(rng: random.Random, data: dict[str, Any]) -> dict[str, Any]:
             case 3 if type(holder[key]) is int:
                 holder[key] += rng.choice([-2, -1, 1, 2, 2**32, 2**53])
             case _:
-                holder[key] = rng.choice(ODD)
+                holder[key] = deepcopy(rng.choice(ODD))
     return cast("dict[str, Any]", parse(canonical_bytes(spoilt)))
 
 

@@ -113,7 +113,8 @@ class Library(Adapter):
 
     def from_snapshot(self, snapshot: bytes) -> Document:
         document = Document()
-        _method(document.crdt, "import_packed")(orjson.loads(zlib.decompress(snapshot)))
+        packed = orjson.loads(zlib.decompress(snapshot))
+        _method(document.crdt, "import_packed")(packed, lazy=True)
         return document
 
     def shallow_snapshot(self, document: Document) -> bytes:

@@ -58,14 +58,14 @@ def _arrivals(inserts: list[Insert]) -> list[tuple[str, int, int]]:
 
 
 def _removed_ranges(removes: Iterable[Remove]) -> dict[str, list[tuple[int, int]]]:
-    """Removed counters by replica, as ascending disjoint `(first, end)` ranges."""
+    """Removed counters by replica, as disjoint `(first, end)` ranges, the lowest one last."""
     ranges: dict[str, list[tuple[int, int]]] = {}
     for remove in removes:
         first = remove.target_counter
         if remove.step < 0:
             first -= remove.size - 1
         ranges.setdefault(remove.target_replica, []).append((first, first + remove.size))
-    return {replica: _merged(sorted(own)) for replica, own in ranges.items()}
+    return {replica: _merged(sorted(own))[::-1] for replica, own in ranges.items()}
 
 
 def _merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -110,24 +110,26 @@ def _spans(
 def _cut(
     spans: list[Span], head: Insert, parts: list[Values], size: int, removed: list[tuple[int, int]]
 ) -> None:
-    """Add a chain as spans; `removed`, which lies ahead, loses what the chain covers."""
+    """Add a chain as spans; `removed` lies ahead, and loses from its end what the chain covers."""
     values = parts[0] if len(parts) == 1 else _joined(parts)
     replica, start = head.replica, head.counter
     after_replica, after_counter = head.after_replica, head.after_counter
-    if size <= SPAN_SIZE_MAX and (not removed or removed[0][0] >= start + size):
+    if size <= SPAN_SIZE_MAX and (not removed or removed[-1][0] >= start + size):
         spans.append(Span(replica, start, after_replica, after_counter, values, size))
         return
     counter, end = start, start + size
     while counter < end:
         stop, live = min(end, counter + SPAN_SIZE_MAX), True
-        if removed and removed[0][0] < stop:
-            first, past = removed[0]
+        if removed and removed[-1][0] < stop:
+            first, past = removed[-1]
             if first > counter:
                 stop = first
             elif first == counter:
                 live = False
                 stop = min(stop, past)
-                removed[:1] = [(stop, past)] if stop < past else []
+                removed.pop()
+                if stop < past:
+                    removed.append((stop, past))
         part = values if stop - counter == size else values[counter - start : stop - start]
         spans.append(
             Span(
@@ -150,10 +152,21 @@ def _hang(spans: dict[str, list[Span]]) -> tuple[list[Span], Children] | None:
     children: Children = {}
     starts = {replica: [span.counter for span in own] for replica, own in spans.items()}
     for replica, own in spans.items():
+        before: Span | None = None
         for span in own:
             after = span.after_counter
+            chained, before = before, span
             if after == 0:
                 heads.append(span)
+                continue
+            if (
+                chained is not None
+                and after == span.counter - 1
+                and span.after_replica == replica
+                and after < chained.counter + len(chained.values)
+            ):
+                # Mostly it continues the span before it, which needs no search.
+                children.setdefault(chained, []).append((after, span.counter, replica, span))
                 continue
             anchors = spans.get(span.after_replica)
             if anchors is None or (span.counter, replica) <= (after, span.after_replica):
@@ -175,7 +188,11 @@ def _walk(heads: list[Span], children: Children) -> list[Span]:
         span = stack.pop()
         below = children.pop(span, None)
         order.append(span)
-        if below is not None:
+        if below is None:
+            continue
+        if len(below) == 1 and below[0][0] == span.counter + len(span.values) - 1:
+            stack.append(below[0][3])
+        else:
             # The anchors descend and, below each, the clocks; the next to use is the last.
             below.sort(reverse=True)
             stack.extend(_below(span, below, children))

@@ -85,27 +85,19 @@ class WalCrdt:
         if isinstance(runs, list) and len(runs) >= BUILD_RUNS_MIN:
             runs = self._build_lists(runs, changes)
         for run in runs:
-            match run:
-                case Insert():
-                    last = run.counter + len(run.values) - 1
-                    self._insert(run, changes)
-                case Remove():
-                    last = run.counter + run.size - 1
-                    self._remove(run, changes)
-                case Set():
-                    last = run.counter
-                    self._write(run, run.value, changes, deleted=False)
-                case Delete():
-                    last = run.counter
-                    self._write(run, None, changes, deleted=True)
-                case Put() | Drop():
-                    last = run.counter
-                    self._fold_map(run, changes)
-                case Verbatim():
-                    last = run.op["clock"]["c"]
-                    self._fold_verbatim(run.op, changes)
-                case _:
-                    assert_never(run)
+            # The two kinds that a key-press makes come first.
+            if isinstance(run, Insert):
+                last = run.counter + len(run.values) - 1
+                self._insert(run, changes)
+            elif isinstance(run, Remove):
+                last = run.counter + run.size - 1
+                self._remove(run, changes)
+            elif isinstance(run, Verbatim):
+                last = run.op["clock"]["c"]
+                self._fold_verbatim(run.op, changes)
+            else:
+                last = run.counter
+                self._fold_entry(run, changes)
             if last > self.counter:
                 self.counter = last
 
@@ -375,6 +367,17 @@ class WalCrdt:
         if newest and changes is not None:
             changes.append(RegisterChanged(name))
 
+    def _fold_entry(self, run: Set | Delete | Put | Drop, changes: list[Change] | None) -> None:
+        match run:
+            case Set():
+                self._write(run, run.value, changes, deleted=False)
+            case Delete():
+                self._write(run, None, changes, deleted=True)
+            case Put() | Drop():
+                self._fold_map(run, changes)
+            case _:
+                assert_never(run)
+
     def _fold_map(self, run: Put | Drop, changes: list[Change] | None) -> None:
         if run.map == IGNORED_NAME:
             return
@@ -417,26 +420,27 @@ class WalCrdt:
         return [run for run in runs if not (isinstance(run, Insert | Remove) and run.list in built)]
 
     def _insert(self, run: Insert, changes: list[Change] | None) -> None:
-        name = run.list
-        sequence = self._foldable(name)
-        if sequence is None:
+        sequence = self.lists.get(run.list)
+        if sequence.__class__ is not RunSequence:
+            sequence = self._foldable(run.list)
+            if sequence is None:
+                return
+        if isinstance(sequence, RunSequence) and sequence.insert_run(run, changes):
             return
-        if isinstance(sequence, NodeSequence) or not sequence.insert_run(run, changes):
-            self._fold_nodes(name, lambda nodes: nodes.insert_run(run), changes)
+        self._fold_nodes(run.list, lambda nodes: nodes.insert_run(run), changes)
 
     def _remove(self, run: Remove, changes: list[Change] | None) -> None:
-        name = run.list
-        sequence = self._foldable(name)
-        if sequence is None:
+        sequence = self.lists.get(run.list)
+        if sequence.__class__ is not RunSequence:
+            sequence = self._foldable(run.list)
+            if sequence is None:
+                return
+        if isinstance(sequence, RunSequence) and sequence.remove_run(run, changes):
             return
-        if isinstance(sequence, NodeSequence) or not sequence.remove_run(run, changes):
-            self._fold_nodes(name, lambda nodes: nodes.remove_run(run), changes)
+        self._fold_nodes(run.list, lambda nodes: nodes.remove_run(run), changes)
 
     def _foldable(self, name: str) -> Sequence | None:
         """The list that an op names, made if need be; None for the name that everyone ignores."""
-        sequence = self.lists.get(name)
-        if isinstance(sequence, RunSequence):
-            return sequence
         if name == IGNORED_NAME:
             return None
         opened = self._opened(name)

@@ -284,8 +284,23 @@ class RunSequence:
         index = self._indexes.get(run.replica)
         if index is not None:
             last = index.last
-            if run.counter < last.counter + len(last.values):
+            end = last.counter + len(last.values)
+            if run.counter < end:
                 return self._insert_unknown(index, run, changes)
+            # Typing on: newer than all there is, it belongs right after the replica's last element.
+            if (
+                run.counter == end
+                and run.after_counter == end - 1
+                and end > self.high
+                and run.after_replica == index.replica
+                and self._extend(last, run.values, index.replica, end)
+            ):
+                self._span = None
+                self._arrive(index.replica, end, len(run.values))
+                if changes is not None:
+                    position = self.tree.position(last) + end - last.counter
+                    changes.append(ListChanged(run.list, position, 0, run.values))
+                return True
         return self._insert(
             run.replica,
             run.counter,
@@ -306,19 +321,21 @@ class RunSequence:
         if index is None:
             return False
         first = run.target_counter if run.step > 0 else run.target_counter - run.size + 1
-        end = first + run.size
-        counter = first
+        end = counter = first + run.size
+        if run.size > 1:
+            # All of them have to be here before any of them goes.
+            counter = first
         while counter < end:
             span = index.find(counter)
             if span is None:
                 return False
             counter = span.counter + len(span.values)
         self._span = None
-        self._text = None
         counter = first
         while counter < end:
             span = index.find(counter)
-            assert span is not None
+            if span is None:
+                return False
             size = min(end, span.counter + len(span.values)) - counter
             if span.live:
                 offset = counter - span.counter
@@ -457,7 +474,9 @@ class RunSequence:
         else:
             index = self._indexes.get(after_replica)
             anchor = index.find(after_counter) if index is not None else None
-            if anchor is None or (counter, replica) <= (after_counter, after_replica):
+            if anchor is None or counter < after_counter:
+                return False
+            if counter == after_counter and replica <= after_replica:
                 return False
             offset = after_counter - anchor.counter + 1
             # If the anchor is inside a span, what is newer than the rest comes before the rest.

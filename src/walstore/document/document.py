@@ -14,11 +14,12 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from enum import Enum
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import anyio
 
-from walstore.crdt import Change, Json, WalCrdt
+from walstore.canon import canonical_bytes
+from walstore.crdt import Change, Json, Run, WalCrdt
 from walstore.document.content import Content
 from walstore.document.events import Event, Gap, Rejection, Rollback
 from walstore.document.faults import (
@@ -168,14 +169,19 @@ class WalDocument:
         self._read_only: str | None = None
         self._log = self._new_log()
         self._content = self._new_content(self._log)
-        # The newest snapshot that is believed, and the one that the log here starts from.
+        # The newest snapshot that is known of, the one that the verdict is on, and the one that the
+        # log here starts from.
         self._snapshot: Snapshot | None = None
+        self._opened_with: Snapshot | None = None
         self._base: Snapshot | None = None
         self._verdict = SnapshotVerdict.NONE
         self._retained: deque[Element] = deque(maxlen=max(retain_tail_n, 0))
         self._quarantined: list[Rejection] = []
+        # On their way: recorded and not sealed yet, sealed and not acknowledged yet, acknowledged
+        # and not read in the log yet.
+        self._unsealed: list[Run] = []
         self._outbox: deque[Sealed] = deque()
-        self._epoch_sealed: object = None
+        self._acknowledged: dict[str, Sealed] = {}
         self._seq = 0
         self._author_seq = 0
         self._prev: str | None = None
@@ -199,7 +205,7 @@ class WalDocument:
                 return self
             events = await self._bootstrap()
             self._is_open = True
-        self._report(events)
+        self._report(events, is_opening=True)
         return self
 
     async def __aenter__(self) -> WalDocument:
@@ -207,9 +213,14 @@ class WalDocument:
 
     async def __aexit__(self, *_: object) -> None:
         self._is_open = False
+        self._unsealed += self._content.take()
 
     async def _bootstrap(self) -> list[Event]:
         events: list[Event] = []
+        # What an attempt that failed has left.
+        self._retained.clear()
+        self._quarantined.clear()
+        self._news.clear()
         snapshot, verdict = await self._load_snapshot(events)
         log = self._new_log()
         if self._posture == "re-derive":
@@ -221,14 +232,18 @@ class WalDocument:
                     verdict = await self._retain_below(log, snapshot, verdict, events)
             await self._read_all(log, events)
         self._check_session(log)
-        self._log, self._snapshot, self._verdict = log, snapshot, verdict
         derived = verdict in (SnapshotVerdict.VERIFIED, SnapshotVerdict.MISMATCH)
         self._base = None if self._posture == "re-derive" and derived else snapshot
         if log.is_out_of_order:
             log.crdt = log.refolded(self._base.crdt if self._base is not None else None)
+        self._carry_over(log)
+        self._log, self._verdict = log, verdict
+        self._snapshot = self._opened_with = snapshot
         self._content = self._new_content(log)
-        self._author_seq = log.tracker.highest(self._identity.public_key, None)
-        self._prev = self._newest_own(log)
+        own = log.tracker.highest(self._identity.public_key, None)
+        self._author_seq = max(self._author_seq, own)
+        if not self._seq:
+            self._prev = self._newest_own(log)
         self._check_marks(events)
         return events
 
@@ -239,6 +254,15 @@ class WalDocument:
             is_writer=self._is_writer,
             pool=self._pool,
         )
+
+    def _carry_over(self, log: DocumentLog) -> None:
+        """Take what was on its way when the document was closed into a new fold of the log."""
+        log.crdt.counter = max(log.crdt.counter, self._log.crdt.counter)
+        for sealed in [*self._acknowledged.values(), *self._outbox]:
+            if not log.holds(sealed.link):
+                log.adopt_own(_own_entry(sealed))
+                log.crdt.fold_runs(sealed.runs)
+        log.crdt.fold_runs(self._unsealed)
 
     def _new_content(self, log: DocumentLog) -> Content:
         replica = f"{self._identity.public_key}:{self.session}"
@@ -404,7 +428,10 @@ class WalDocument:
 
     def _check_session(self, log: DocumentLog) -> None:
         replica = f"{self._identity.public_key}:{self.session}"
-        if self._is_session_given and log.crdt.has_replica(replica):
+        if not self._is_session_given or self._seq:
+            return
+        is_counted = log.tracker.highest(self._identity.public_key, self.session)
+        if is_counted or log.ledger.has_replica(replica) or log.crdt.has_replica(replica):
             raise SessionUsedError(self.session)
 
     def _newest_own(self, log: DocumentLog) -> str | None:
@@ -458,10 +485,12 @@ class WalDocument:
 
     def retained_tail(self) -> list[Element]:
         """The newest verified elements, to be checked again."""
+        self._opened()
         return list(self._retained)
 
     def rejected(self) -> list[Rejection]:
         """What authors signed and readers cannot take."""
+        self._opened()
         return list(self._quarantined)
 
     @property
@@ -473,6 +502,11 @@ class WalDocument:
     def unsent(self) -> int:
         """How many sealed commits wait to be acknowledged."""
         return len(self._outbox)
+
+    @property
+    def unconfirmed(self) -> int:
+        """How many sealed commits were not read in the log yet, acknowledged or not."""
+        return len(self._outbox) + len(self._acknowledged)
 
     @property
     def unreadable(self) -> int:
@@ -619,6 +653,7 @@ class WalDocument:
                 sealed = self._outbox[0]
                 ts = _checked_ts(await self._transport.append(self.document_key, sealed.body))
                 self._outbox.popleft()
+                self._acknowledged[sealed.link] = sealed
             return ts
 
     async def pull(self) -> int:
@@ -685,7 +720,7 @@ class WalDocument:
         crdt = self._log.refolded(self._base.crdt if self._base is not None else None)
         for entry in self._log.own_unread():
             crdt.fold_runs(entry.runs)
-        crdt.fold_runs(self._content.recorded())
+        crdt.fold_runs([*self._unsealed, *self._content.recorded()])
         self._log.crdt = crdt
         self._content.replace(crdt)
 
@@ -701,68 +736,71 @@ class WalDocument:
             if self._log.checkpoint == before:
                 break
         self._restore_order()
+        self._confirm()
         own = self._log.tracker.highest(self._identity.public_key, None)
         self._author_seq = max(self._author_seq, own)
         return folded
 
+    def _confirm(self) -> None:
+        """Let what was acknowledged, and is not in the log that was read to its end, be resent."""
+        acknowledged, self._acknowledged = self._acknowledged, {}
+        gone = [sealed for link, sealed in acknowledged.items() if not self._log.holds(link)]
+        self._outbox.extendleft(reversed(gone))
+
     def _seal_edits(self) -> None:
         """Move what was recorded into the outbox before anything is awaited."""
-        runs = self._content.take()
-        if not runs:
+        self._unsealed += self._content.take()
+        if not self._unsealed:
             return
-        seen = dict(list(self._news.items())[:SEEN_SESSIONS_MAX])
+        seen = self._newly_seen()
         bodies = self._sealer.seal(
-            runs,
+            self._unsealed,
             seq=self._seq + 1,
             author_seq=self._author_seq + 1,
             prev=self._prev,
             seen=seen,
         )
+        self._unsealed = []
         for replica in seen:
             del self._news[replica]
         for sealed in bodies:
-            self._queue(sealed)
+            self._outbox.append(sealed)
+            self._log.adopt_own(_own_entry(sealed))
+        self._seq += len(bodies)
+        self._author_seq += len(bodies)
+        self._prev = bodies[-1].link
 
-    def _queue(self, sealed: Sealed) -> None:
-        self._outbox.append(sealed)
-        self._epoch_sealed = getattr(self._encryptor, "current_epoch", None)
-        self._seq += 1
-        self._author_seq += 1
-        self._prev = sealed.link
-        body = sealed.body
-        element = Element(0, body.canonical, body.author, body.signature)
-        self._log.adopt_own(
-            Entry(element, sealed.link, sealed.header, sealed.author_seq, sealed.runs)
-        )
+    def _newly_seen(self) -> dict[str, int]:
+        """What the next element reports as seen: as much as leaves room for all else in it."""
+        seen: dict[str, int] = {}
+        room = self._sealer.bytes_max // 8
+        for replica, seq in self._news.items():
+            room -= len(canonical_bytes([replica, seq]))
+            if room < 0 or len(seen) == SEEN_SESSIONS_MAX:
+                break
+            seen[replica] = seq
+        return seen
 
     async def _renew_seals(self) -> None:
         """Seal what waits anew if the key epoch has moved on since."""
-        if getattr(self._encryptor, "current_epoch", None) == self._epoch_sealed:
+        if self._outbox[0].epoch == self._sealer.epoch:
             return
         # What the relay holds already, its answer having been lost, must not be written again.
         events: list[Event] = []
         await self._pull(events)
         self._tell(events)
         waiting = [sealed for sealed in self._outbox if not self._log.holds(sealed.link)]
-        self._outbox.clear()
-        self._epoch_sealed = getattr(self._encryptor, "current_epoch", None)
-        if not waiting:
-            return
+        renewed: dict[str | None, Sealed] = {}
+        for sealed in waiting:
+            prev = None if sealed.header is None else sealed.header.prev
+            prev = renewed[prev].link if prev in renewed else prev
+            renewed[sealed.link] = self._sealer.renew(sealed, prev)
+        self._outbox = deque(renewed.values())
         for sealed in waiting:
             self._log.disown(sealed.link)
-        self._seq -= len(waiting)
-        self._author_seq -= len(waiting)
-        first = waiting[0].header
-        self._prev = first.prev if first is not None else None
-        for sealed in waiting:
-            for body in self._sealer.seal(
-                sealed.runs,
-                seq=self._seq + 1,
-                author_seq=self._author_seq + 1,
-                prev=self._prev,
-                seen=sealed.header.seen if sealed.header is not None else {},
-            ):
-                self._queue(body)
+            self._log.adopt_own(_own_entry(renewed[sealed.link]))
+        if self._prev in renewed:
+            self._prev = renewed[self._prev].link
 
     async def _publish(self, store: SnapshotStore, over_gaps: bool) -> dict[str, Any]:
         key = self.document_key + SNAPSHOT_SUFFIX
@@ -772,9 +810,8 @@ class WalDocument:
         document: dict[str, Any] | None = None
         for _ in range(_SNAPSHOT_ATTEMPTS_MAX):
             stored = await store.read(key)
-            current = self._believed(stored)
-            if current is not None and current.upto_ts >= self._log.checkpoint:
-                return current.document
+            if stored is not None and self._covers_all(stored):
+                return cast("dict[str, Any]", stored.document)
             if document is None:
                 document = self._sign_snapshot({"over": reasons} if reasons else None)
                 name = find_dropped_name(document)
@@ -788,13 +825,22 @@ class WalDocument:
             return document
         raise SnapshotConflictError
 
-    def _believed(self, stored: StoredSnapshot | None) -> Snapshot | None:
-        if stored is None:
-            return None
+    def _covers_all(self, stored: StoredSnapshot) -> bool:
+        """Whether a stored snapshot is to be believed and covers what was read, or more."""
+        if self._is_known_false(stored.document):
+            return False
         try:
-            return self._read_snapshot(stored)
-        except (MalformedError, SealRejectedError, UnreadableError):
-            return None
+            upto_ts = self._read_snapshot(stored).upto_ts
+        except UnreadableError:
+            # All but the state has been checked, and whoever has newer keys can read that.
+            upto_ts = cast("dict[str, int]", stored.document)["uptoTs"]
+        except (MalformedError, SealRejectedError):
+            return False
+        return upto_ts >= self._log.checkpoint
+
+    def _is_known_false(self, document: object) -> bool:
+        is_false = self._verdict is SnapshotVerdict.MISMATCH
+        return is_false and self._opened_with is not None and self._opened_with.document == document
 
     def _obstacles(self) -> list[str]:
         """What a snapshot taken now would sign away."""
@@ -802,6 +848,8 @@ class WalDocument:
             f"a gap: elements {gap.expected} to {gap.got - 1} of {gap.author[:8]}…"
             for gap in self._log.tracker.gaps()
         ]
+        if self._base is not None and self._is_known_false(self._base.document):
+            reasons.append("a snapshot that is false")
         if self._log.unreadable:
             reasons.append(f"{len(self._log.unreadable)} elements that cannot be opened")
         # Whoever may not write cannot keep others from a snapshot either.
@@ -877,7 +925,7 @@ class WalDocument:
             raise ReadOnlyError(self._read_only)
         return self._opened()
 
-    def _report(self, events: list[Event]) -> None:
+    def _report(self, events: list[Event], *, is_opening: bool = False) -> None:
         """Tell what was noticed, then raise if that was asked for."""
         self._tell(events)
         rollbacks = [event for event in events if isinstance(event, Rollback)]
@@ -889,8 +937,9 @@ class WalDocument:
         if not self._raises:
             return
         rejections = [event for event in events if isinstance(event, Rejection)]
-        if rejections and self._verdict is SnapshotVerdict.MISMATCH:
-            raise SnapshotMismatchError(rejections[-1].reason)
+        if is_opening and self._verdict is SnapshotVerdict.MISMATCH:
+            false = [event for event in rejections if event.ts is None and event.proven]
+            raise SnapshotMismatchError(false[0].reason)
         if rejections:
             raise RejectedElementsError(rejections)
 
@@ -906,6 +955,13 @@ def _is_incomplete(log: DocumentLog, snapshot: Snapshot) -> bool:
     covered = {replica.partition(":")[0] for replica in replicas}
     is_author_gone = not covered <= log.tracker.authors()
     return bool(log.tracker.gaps() or log.unreadable or is_author_gone)
+
+
+def _own_entry(sealed: Sealed) -> Entry:
+    """The entry of an own element that has no place in the log yet."""
+    body = sealed.body
+    element = Element(0, body.canonical, body.author, body.signature)
+    return Entry(element, sealed.link, sealed.header, sealed.author_seq, sealed.runs)
 
 
 def _membership(keys: Keys) -> Callable[[str], bool]:

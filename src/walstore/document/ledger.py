@@ -74,6 +74,10 @@ class Ledger:
             self._enter_new(replica, first, last, (entry, run))
         return conflict
 
+    def has_replica(self, replica: str) -> bool:
+        """Whether any element here was stamped by a replica."""
+        return replica in self._by_replica
+
     def find_stretch(self, replica: str, counter: int, end: int) -> tuple[Entry | None, int]:
         """The element that stamped a clock, and the counter before `end` up to which it did.
 

@@ -34,6 +34,9 @@ from walstore.wire.limits import (
     STARFISH_ELEMENT_BYTES_MAX,
 )
 
+# What a seal may grow by when it is made anew: a key epoch with more digits.
+_RENEWAL_BYTES = 64
+
 
 class ValueTooLargeError(UsageError):
     """A value that fits no element; nobody could store it."""
@@ -52,6 +55,7 @@ class Sealed(NamedTuple):
     header: Header | None
     author_seq: int | None
     runs: list[Run]
+    epoch: object
 
 
 class Sealer:
@@ -82,7 +86,12 @@ class Sealer:
         """The largest element that this profile writes."""
         if self._profile is Profile.STARFISH:
             return STARFISH_ELEMENT_BYTES_MAX
-        return ELEMENT_BYTES_MAX
+        return ELEMENT_BYTES_MAX - _RENEWAL_BYTES
+
+    @property
+    def epoch(self) -> object:
+        """The key epoch that the next seal will use; None if nothing is sealed."""
+        return getattr(self._encryptor, "current_epoch", None)
 
     def check_value(self, value: object) -> None:
         """Refuse a value that no element could hold.
@@ -126,7 +135,7 @@ class Sealer:
             if _fits(part, self._profile):
                 header = Header(self._session, seq, prev, seen) if self._is_chained else None
                 sealed = self._seal_one(part, header, author_seq)
-            if sealed is None:
+            if sealed is None or self._is_to_be_cut(sealed):
                 left, right = _halves(part)
                 waiting += [right, left]
                 continue
@@ -134,9 +143,16 @@ class Sealer:
             seq, author_seq, prev, seen = seq + 1, author_seq + 1, sealed.link, {}
         return bodies
 
-    def _seal_one(self, runs: list[Run], header: Header | None, author_seq: int) -> Sealed | None:
-        """One body, or None if it would be too large."""
-        author = self._identity.public_key
+    def renew(self, sealed: Sealed, prev: str | None) -> Sealed:
+        """Make a body anew under the key epoch of now, after another one."""
+        header = None if sealed.header is None else sealed.header._replace(prev=prev)
+        return self._seal_one(sealed.runs, header, sealed.author_seq or 0)
+
+    def _is_to_be_cut(self, sealed: Sealed) -> bool:
+        return len(sealed.body.canonical) > self.bytes_max and _is_divisible(sealed.runs)
+
+    def _seal_one(self, runs: list[Run], header: Header | None, author_seq: int) -> Sealed:
+        author, epoch = self._identity.public_key, self.epoch
         context = SealContext(self._document_key, author, header.seq if header else 0)
         data: dict[str, Any]
         if self._profile is Profile.STARFISH:
@@ -147,8 +163,6 @@ class Sealer:
             inner = inner_packed(f"{author}:{self._session}", runs)
             data = outer_packed(self._encryptor.seal(inner, context), author, header)
         canonical = canonical_bytes(data)
-        if len(canonical) > self.bytes_max and _is_divisible(runs):
-            return None
         signed = signing_input_of(Domain.APPEND, self._document_key, canonical)
         proof = sign_bytes(signed, self._identity)
         name = link(
@@ -156,7 +170,7 @@ class Sealer:
         )
         body = Body(data, canonical, author, proof.author_signature)
         counted = author_seq if self._profile is Profile.STARFISH else None
-        return Sealed(body, name, header, counted, runs)
+        return Sealed(body, name, header, counted, runs, epoch)
 
 
 def _check_size(value: object, limit: int) -> None:

@@ -190,9 +190,14 @@ def _header_fields(header: Header) -> dict[str, Any]:
 
 def _check_authorship(runs: Sequence[Run], prefix: str) -> None:
     """Nobody stamps ops with another author's clocks, or claims the ids of other clocks."""
+    size_max = len(prefix) + SESSION_SIZE_MAX
     for run in runs:
-        if not replica_of(run).startswith(prefix):
+        replica = replica_of(run)
+        if not replica.startswith(prefix):
             raise MalformedError(_WHAT, "a clock is not the author's")
+        # Whoever removes an element has to name its replica, and that has to fit.
+        if len(replica) > size_max:
+            raise MalformedError(_WHAT, "a clock's session is not a short text")
     _check_ids(runs)
 
 
