@@ -26,6 +26,7 @@ Figures = dict[str, float]
 
 # Signing costs milliseconds in some peers; its cost does not depend on the document.
 _SIGNED_EDITS = 300
+_REPLAYED_ELEMENTS = 20_000
 
 
 def local_edits(job: Job) -> Figures:
@@ -56,6 +57,11 @@ def signed_edits(job: Job) -> Figures:
     edits = list(job.edits())[:_SIGNED_EDITS]
     spent = job.adapter.signed_exchange(edits)
     return {case: seconds / len(edits) * 1e6 for case, seconds in spent.items()}
+
+
+def replayed_log(job: Job) -> Figures:
+    spent = job.adapter.cold_replay(_REPLAYED_ELEMENTS)
+    return {case: seconds / _REPLAYED_ELEMENTS * 1e6 for case, seconds in spent.items()}
 
 
 def received_messages(job: Job) -> Figures:
@@ -260,6 +266,7 @@ WORKLOADS: dict[str, Callable[[Job], Figures]] = {
     "W5-siblings": partial(folded_ops, "siblings"),
     "W5-scrambled": partial(folded_ops, "scrambled"),
     "W6": whole_values,
+    "replay": replayed_log,
     "W7": concurrent_messages,
     "W8": random_edits,
     "growth": growing_document,

@@ -232,6 +232,14 @@ def _documents(sizes: Sizes) -> tuple[Workload, ...]:
             ),
         ),
         Workload(
+            "replay",
+            "20,000 single-keystroke elements of one writer, re-derived from the log",
+            "µs/element",
+            ("chain", "each verified", "parse and hash"),
+            pure=(Target("chain", 1 / 10, other_case="each verified"),),
+            compiled=(Target("chain", 2, other_case="parse and hash"),),
+        ),
+        Workload(
             "W7",
             "the concurrent trace from bytes, one message per transaction",
             "ms",

@@ -501,19 +501,24 @@ def limit_of(wire: str) -> int:
     return STARFISH_ELEMENT_BYTES_MAX if wire == "starfish" else ELEMENT_BYTES_MAX
 
 
+def removes_max(is_packed: bool) -> int:
+    return BATCH_REMOVES_MAX if is_packed else BATCH_OPS_MAX
+
+
 def write_a_long_text(doc: WalDocument, is_packed: bool) -> None:
-    doc.insert_text("t", 0, "wörld" * (250_000 if is_packed else 3_000))
+    doc.insert_text("t", 0, "wörld" * (180_000 if is_packed else 3_000))
 
 
 def remove_a_long_text(doc: WalDocument, is_packed: bool) -> None:
-    size = BATCH_REMOVES_MAX + 1_000 if is_packed else BATCH_OPS_MAX + 1_000
+    size = removes_max(is_packed) + 1_000
     doc.insert_text("t", 0, "x" * size)
     doc.remove_text("t", 0, size)
 
 
 def remove_from_behind(doc: WalDocument, is_packed: bool) -> None:
-    doc.insert_text("t", 0, "x" * 6_000)
-    for at in range(5_999, -1, -1):
+    size = removes_max(is_packed) + 1_000
+    doc.insert_text("t", 0, "x" * size)
+    for at in range(size - 1, -1, -1):
         doc.remove_text("t", at, 1)
 
 
@@ -555,8 +560,10 @@ async def test_a_large_commit_is_cut_to_the_limits(name: str, wire: str, seal: s
             assert len(body.data["body"]["ops"]) <= BATCH_OPS_MAX + 1
     assert_each_session_counts_without_a_hole(log)
     fresh = await read_fresh(log, encryptor=sealing(seal))
-    assert fresh.materialize() == doc.materialize()
-    assert state_of(fresh) == state_of(doc)
+    assert fresh.text("t") == doc.text("t")
+    assert fresh.values("l") == doc.values("l")
+    assert fresh.entries("m") == doc.entries("m")
+    assert fresh.field("r4999") == doc.field("r4999")
 
 
 async def test_more_removes_than_one_element_may_hold_are_cut() -> None:

@@ -346,12 +346,26 @@ def test_counter_jump_max_is_refused_on_read(profile: Profile) -> None:
     most = limits.COUNTER_JUMP_MAX
     for start, jump in ((0, most), (5, most), (0, most + 1), (5, most + 1)):
         log = DocumentLog(KEY, encryptor=PLAIN, is_writer=ALLOW_ANY)
-        log.crdt.counter = start
-        runs: list[Run] = [Set("r", REPLICA, start + jump, 1)]
-        reading = log.read([element_of(write(profile, runs, HEADER, PLAIN))])
+        if start:
+            log.read([element_of(write(profile, sets(start), HEADER, PLAIN), 1)])
+        far: list[Run] = [Set("r", REPLICA, start + jump, "far")]
+        second = write(profile, far, HEADER._replace(seq=2), PLAIN)
+        reading = log.read([element_of(second, 2)])
         is_fine = jump == most
         assert (len(reading.folded) == 1) == is_fine
+        assert (log.crdt.get_register("r") == "far") == is_fine
         assert log.crdt.counter == (start + jump if is_fine else start)
+
+
+def test_ts_ahead_ms_max_is_refused_on_read_and_leaves_the_cursor_alone() -> None:
+    data = write(Profile.PACKED, sets(1), HEADER, PLAIN)
+    now = 1_700_000_000_000
+    log = DocumentLog(KEY, encryptor=PLAIN, is_writer=ALLOW_ANY, now_ms=lambda: now)
+    far = element_of(data, now + limits.TS_AHEAD_MS_MAX + 1)
+    assert [type(event) for event in log.read([far]).events] == [Rejection]
+    assert log.checkpoint == 0
+    near = element_of(data, now + limits.TS_AHEAD_MS_MAX)
+    assert len(log.read([near]).folded) == 1
 
 
 def test_every_limit_is_tested_here() -> None:
@@ -368,6 +382,7 @@ def test_every_limit_is_tested_here() -> None:
         "SEEN_SESSIONS_MAX",
         "SESSION_SIZE_MAX",
         "STARFISH_ELEMENT_BYTES_MAX",
+        "TS_AHEAD_MS_MAX",
         "TS_MAX",
     }
 

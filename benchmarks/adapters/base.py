@@ -102,6 +102,10 @@ class Adapter:
         """CPU seconds to send these edits signed one by one, and to receive them verified."""
         raise AbsentError("no signatures")
 
+    def cold_replay(self, elements: int) -> dict[str, float]:
+        """CPU seconds to read a signed log of this many keystrokes, in several ways."""
+        raise AbsentError("no signed log")
+
     def compiled(self) -> bool:
         """Whether the library runs compiled; only asked of walstore."""
         return True

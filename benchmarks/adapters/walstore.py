@@ -2,11 +2,13 @@
 
 - A transaction is an edit and taking what it recorded, as a sender does.
 - A message is a packed batch as JSON; a history or a snapshot is packed and deflated.
-- Signed edits are the message and its author proof, without the envelope around them.
+- Signed edits and whole values go through `WalDocument`, over a log in memory.
 """
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import time
 import zlib
 from collections.abc import Iterable
@@ -87,8 +89,9 @@ class Library(Adapter):
             fold(unpack_ops(loads(message)))
         return document
 
-    def text(self, document: Document) -> str:
-        return str(document.crdt.text(_LIST))
+    def text(self, document: Any) -> str:
+        holder = document.crdt if isinstance(document, Document) else document
+        return str(holder.text(_LIST))
 
     def from_ops(self, ops: list[dict[str, Any]]) -> Document:
         document = Document()
@@ -134,55 +137,109 @@ class Library(Adapter):
         unpack_ops = _public("walstore.crdt", "unpack_ops")
         document.crdt.fold_runs(unpack_ops(orjson.loads(message)))
 
-    def from_text(self, text: str) -> Document:
-        _public("walstore.reconcile", "diff_text")
-        return self.edit_each([(0, 0, text)])
+    def from_text(self, text: str) -> Any:
+        document = _document(_identity(), _public("walstore", "MemoryTransport")())
+        asyncio.run(document.open())
+        document.insert_text(_LIST, 0, text)
+        # What a user interface has rendered is what its next edit is compared with.
+        assert document.text(_LIST) == text
+        return document
 
-    def set_text(self, document: Document, text: str) -> None:
-        diff_text = _public("walstore.reconcile", "diff_text")
-        writer = document.writer
-        # From the end on, so that the positions of earlier hunks still hold.
-        for hunk in reversed(diff_text(document.crdt.text(_LIST), text)):
-            writer.remove(_LIST, hunk.start, hunk.removed)
-            writer.insert_text(_LIST, hunk.start, hunk.inserted)
-        writer.take()
+    def set_text(self, document: Any, text: str) -> None:
+        document.set_text(_LIST, text)
 
     def signed_exchange(self, edits: list[Edit]) -> dict[str, float]:
-        return _signed_exchange(edits)
+        return asyncio.run(_signed_exchange(edits))
+
+    def cold_replay(self, elements: int) -> dict[str, float]:
+        return asyncio.run(_cold_replay(elements))
 
     def compiled(self) -> bool:
         return bool(getattr(import_module("walstore"), "compiled", False))
 
 
-def _signed_exchange(edits: list[Edit]) -> dict[str, float]:
-    sign_bytes, verify_bytes, signing_input_of, identity_type, domain = (
-        _public("walstore.signed", name)
-        for name in ("sign_bytes", "verify_bytes", "signing_input_of", "Identity", "Domain")
+def _identity() -> Any:
+    return _public("walstore", "Identity").from_seed(bytes(32))
+
+
+def _document(identity: Any, transport: Any, **options: Any) -> Any:
+    writers = [identity.public_key]
+    return _public("walstore", "WalDocument")(
+        _KEY,
+        transport=transport,
+        identity=identity,
+        writers=writers,
+        snapshot_role=writers,
+        **options,
     )
+
+
+async def _signed_exchange(edits: list[Edit]) -> dict[str, float]:
     nacl = import_module("nacl.bindings")
     public_key, private_key = nacl.crypto_sign_seed_keypair(bytes(32))
-    identity = identity_type.from_seed(bytes(32))
-    adapter, clock = Library(), time.process_time
-    sender, receiver = Document(f"{identity.public_key}:0"), Document("b0" * 32 + ":0")
+    identity, transport = _identity(), _public("walstore", "MemoryTransport")()
+    sender = await _document(identity, transport).open()
+    receiver = await _document(identity, transport).open()
+    clock = time.process_time
     spent = dict.fromkeys(("send", "receive", "sign alone", "verify alone"), 0.0)
-    for edit in edits:
+    for position, deleted, inserted in edits:
         start = clock()
-        message = adapter.change(sender, [edit])
-        proof = sign_bytes(signing_input_of(domain.APPEND, _KEY, message), identity)
+        sender.remove_text(_LIST, position, deleted)
+        sender.insert_text(_LIST, position, inserted)
+        await sender.commit()
         sent = clock()
-        signed = signing_input_of(domain.APPEND, _KEY, message)
-        assert verify_bytes(proof.author_pubkey, signed, proof.author_signature)
-        adapter.take_in(receiver, message)
+        await receiver.pull()
         received = clock()
-        sealed = nacl.crypto_sign(signed, private_key)
-        signed_alone = clock()
-        nacl.crypto_sign_open(sealed, public_key)
-        spent["verify alone"] += clock() - signed_alone
-        spent["sign alone"] += signed_alone - received
+        element = (await transport.tail(_KEY, 2**53 - 1, 1))[0]
+        signing = clock()
+        signed = nacl.crypto_sign(element.data, private_key)
+        verifying = clock()
+        nacl.crypto_sign_open(signed, public_key)
+        spent["verify alone"] += clock() - verifying
+        spent["sign alone"] += verifying - signing
         spent["receive"] += received - sent
         spent["send"] += sent - start
-    assert adapter.text(sender) == adapter.text(receiver)
+    assert sender.text(_LIST) == receiver.text(_LIST)
     return spent
+
+
+async def _cold_replay(elements: int) -> dict[str, float]:
+    identity, transport = _identity(), _public("walstore", "MemoryTransport")()
+    writer = await _document(identity, transport).open()
+    for position in range(elements):
+        writer.insert_text(_LIST, position, "etaoin shrdlu"[position % 13])
+        await writer.commit()
+    clock = time.process_time
+    start = clock()
+    reader = await _document(identity, transport, posture="re-derive").open()
+    assert reader.text(_LIST) == writer.text(_LIST)
+    chained = clock() - start
+    frame = _public("walstore.signed", "SigningFrame")(
+        _public("walstore.signed", "Domain").APPEND, _KEY
+    )
+    verify_bytes, loads = _public("walstore.signed", "verify_bytes"), orjson.loads
+    log = [each for page in await _pages(transport) for each in page]
+    start = clock()
+    for element in log:
+        assert verify_bytes(element.author, frame.around(element.data), element.signature)
+    verified = clock() - start
+    start = clock()
+    for element in log:
+        loads(element.data)
+        hashlib.sha256(element.data).digest()
+    return {
+        "chain": chained,
+        "each verified": chained + verified,
+        "parse and hash": clock() - start,
+    }
+
+
+async def _pages(transport: Any) -> list[Any]:
+    pages, checkpoint = [], 0
+    while page := await transport.pull(_KEY, checkpoint):
+        pages.append(page)
+        checkpoint = page[-1].ts
+    return pages
 
 
 def _deflated(packed: object) -> bytes:

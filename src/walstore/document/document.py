@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
@@ -19,7 +20,7 @@ from typing import Any, Literal, NamedTuple, cast
 import anyio
 
 from walstore.canon import canonical_bytes
-from walstore.crdt import Change, Json, Run, WalCrdt
+from walstore.crdt import Change, Json, MapChanged, Run, WalCrdt
 from walstore.document.content import Content
 from walstore.document.events import Event, Gap, Rejection, Rollback
 from walstore.document.faults import (
@@ -35,7 +36,7 @@ from walstore.document.faults import (
 )
 from walstore.document.history import Blame, Version, blame_list, versions_of
 from walstore.document.ledger import Entry
-from walstore.document.log import DocumentLog, Reading, ts_of
+from walstore.document.log import DocumentLog, Reading, highest_counter, ts_of
 from walstore.document.ports import SnapshotConflictError, SnapshotStore, StoredSnapshot, Transport
 from walstore.document.sealing import Sealed, Sealer
 from walstore.document.snapshot import (
@@ -54,7 +55,7 @@ from walstore.sealed.outcomes import SealRejectedError, UnreadableError
 from walstore.signed.identity import Identity
 from walstore.wire.element import Element
 from walstore.wire.envelope import Profile
-from walstore.wire.limits import SEEN_SESSIONS_MAX, TS_MAX
+from walstore.wire.limits import COUNTER_JUMP_MAX, SEEN_SESSIONS_MAX, TS_MAX
 
 Posture = Literal["trust", "trust-retain-tail", "re-derive"]
 Keys = Collection[str] | Callable[[str], bool]
@@ -115,6 +116,7 @@ class WalDocument:
         marks: Marks | None = None,
         on_event: Callable[[Event], None] | None = None,
         pool: Executor | None = None,
+        now_ms: Callable[[], int] | None = None,
     ) -> None:
         """Describe a document; nothing is read before `open()`.
 
@@ -137,6 +139,7 @@ class WalDocument:
             marks: The marks of an earlier session.
             on_event: Called with everything that is noticed.
             pool: Threads to verify signatures with.
+            now_ms: The time in milliseconds since 1970; the system's if left out.
         """
         self.document_key = document_key
         self.session = secrets.token_hex(16) if session_nonce is None else session_nonce
@@ -155,6 +158,7 @@ class WalDocument:
         self._marks = Marks() if marks is None else marks
         self._on_event = on_event
         self._pool = pool
+        self._now_ms = _system_ms if now_ms is None else now_ms
         # Taking a free lock does not give way to other tasks: an edit is sent without delay.
         self._lock = anyio.Lock(fast_acquire=True)
         self._sealer = Sealer(
@@ -252,6 +256,7 @@ class WalDocument:
             self.document_key,
             encryptor=self._encryptor,
             is_writer=self._is_writer,
+            now_ms=self._now_ms,
             pool=self._pool,
         )
 
@@ -301,7 +306,7 @@ class WalDocument:
     def _adopt(self, log: DocumentLog, snapshot: Snapshot) -> None:
         """Start a log where a snapshot ends."""
         # The snapshot keeps its own state, for the next one to build on.
-        log.crdt = snapshot.crdt.clone()
+        log.start(snapshot.crdt.clone())
         log.checkpoint = snapshot.upto_ts
         log.heads = dict(snapshot.heads)
         for author, seq in snapshot.writer_seq.items():
@@ -404,11 +409,10 @@ class WalDocument:
             page = await self._page_below(snapshot.upto_ts, count)
         checker = self._new_log()
         checker.tracker.cover_unknown()
-        checker.crdt = snapshot.crdt.clone()
-        changes: list[Change] = []
-        reading = checker.read(page, changes)
-        self._retained.extend(entry.element for entry in reading.folded)
-        if not changes:
+        checker.counter = snapshot.crdt.counter
+        entries = checker.read(page).folded
+        self._retained.extend(entry.element for entry in entries)
+        if not _contradicts(entries, snapshot):
             return verdict
         reason = "its tail holds edits that the state does not"
         events.append(Rejection(None, snapshot.produced_by, reason, snapshot.document, True))
@@ -957,11 +961,31 @@ def _is_incomplete(log: DocumentLog, snapshot: Snapshot) -> bool:
     return bool(log.tracker.gaps() or log.unreadable or is_author_gone)
 
 
+def _contradicts(tail: Sequence[Entry], snapshot: Snapshot) -> bool:
+    """Whether elements that a snapshot covers hold edits that its state does not."""
+    crdt = snapshot.crdt.clone()
+    changes: list[Change] = []
+    counter: int | None = None
+    for entry in tail:
+        highest = highest_counter(entry.runs)
+        # After a jump that no honest writer makes, the element may have been refused, which its
+        # producer knew and this reader cannot: what came before the tail would tell.
+        if counter is not None and highest <= counter + COUNTER_JUMP_MAX // 2:
+            crdt.fold_runs(entry.runs, changes)
+        counter = max(counter or 0, highest)
+    # A peer that knows no sessions knows no maps either, and cannot be held to them.
+    return any(snapshot.seqs is not None or not isinstance(each, MapChanged) for each in changes)
+
+
 def _own_entry(sealed: Sealed) -> Entry:
     """The entry of an own element that has no place in the log yet."""
     body = sealed.body
     element = Element(0, body.canonical, body.author, body.signature)
     return Entry(element, sealed.link, sealed.header, sealed.author_seq, sealed.runs)
+
+
+def _system_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _membership(keys: Keys) -> Callable[[str], bool]:

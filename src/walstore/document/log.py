@@ -20,7 +20,7 @@ from concurrent.futures import Executor
 from typing import Any, NamedTuple
 
 from walstore.canon import Json, find_flaw
-from walstore.crdt import Change, WalCrdt
+from walstore.crdt import Change, Run, WalCrdt
 from walstore.document.events import Event, Fork, Rejection
 from walstore.document.gaps import SequenceTracker
 from walstore.document.ledger import Entry, Ledger
@@ -39,7 +39,7 @@ from walstore.wire.envelope import (
     read_packed,
     read_starfish,
 )
-from walstore.wire.limits import COUNTER_JUMP_MAX, DATA_DEPTH_MAX, TS_MAX
+from walstore.wire.limits import COUNTER_JUMP_MAX, DATA_DEPTH_MAX, TS_AHEAD_MS_MAX, TS_MAX
 
 
 class Reading(NamedTuple):
@@ -79,6 +79,7 @@ class DocumentLog:
         *,
         encryptor: Encryptor,
         is_writer: Callable[[str], bool],
+        now_ms: Callable[[], int] | None = None,
         pool: Executor | None = None,
     ) -> None:
         """Read the log of a document.
@@ -87,6 +88,7 @@ class DocumentLog:
             document_key: Its key, which every signature covers.
             encryptor: Opens what is sealed.
             is_writer: Whether an author key may write.
+            now_ms: The time: a `ts` far beyond it is refused. Without it, none is.
             pool: Threads to verify signatures with, if there are many.
         """
         self.document_key = document_key
@@ -97,11 +99,18 @@ class DocumentLog:
         self.tracker = SequenceTracker()
         self.ledger = Ledger()
         self.heads: dict[str, frozenset[Head]] = {}
-        self.unreadable: list[Element] = []
+        # The highest counter that was read in the log. What waits to be sent does not count: what
+        # is too far above must be the same for every reader.
+        self.counter = 0
+        self._start_counter = 0
+        self._entered_ts = 0
+        # By link, in the order of the log.
+        self.unreadable: dict[str, Element] = {}
         # Whether a clock that was used twice was folded in another order than the log's.
         self.is_out_of_order = False
         self._unproven: dict[str, _Candidate] = {}
         self._is_writer = is_writer
+        self._now_ms = now_ms
         self._pool = pool
         # The links of the folded elements with their entries, to know them when they come again.
         self._known: dict[str, Entry] = {}
@@ -122,10 +131,12 @@ class DocumentLog:
 
     def read_again(self, changes: list[Change] | None = None) -> Reading:
         """Try the elements that could not be opened once more, with the keys of now."""
-        waiting, self.unreadable = self.unreadable, []
+        waiting, self.unreadable = self.unreadable, {}
+        folded: list[Entry] = []
         events: list[Event] = []
-        candidates = [self._candidate(element) for element in waiting]
-        return self._fold(candidates, events, changes)
+        for link, element in waiting.items():
+            folded += self._take(self._candidate(element), link, events, changes)
+        return Reading(folded, events, len(self.unreadable))
 
     def holds(self, link: str) -> bool:
         """Whether an element was read in the log itself."""
@@ -146,7 +157,12 @@ class DocumentLog:
 
     def _shaped(self, page: Sequence[object], events: list[Event]) -> list[_Candidate]:
         candidates: list[_Candidate] = []
+        ts_max = TS_MAX if self._now_ms is None else self._now_ms() + TS_AHEAD_MS_MAX
         for value in page:
+            if ts_of(value) > ts_max:
+                # The checkpoint stays: it would pass everything that is still to come.
+                events.append(_rejection(value, "`ts` is far in the future"))
+                continue
             try:
                 element = _read(value)
                 if element.ts <= self.checkpoint:
@@ -170,10 +186,12 @@ class DocumentLog:
         report = check_chain(
             [_chain_element(candidate) for candidate in candidates], self.heads, pool=self._pool
         )
-        # A peer without sessions makes no chain; its elements are all leaves, and no heads.
+        # A peer without sessions makes no chain; its elements are all leaves, and no heads. Nor
+        # has anybody a say here who may not write.
         self.heads = {
             writer: frozenset(head for head in heads if head.session)
             for writer, heads in report.heads.items()
+            if self._is_writer(writer)
         }
         folded: list[Entry] = []
         for candidate, verdict, link in zip(candidates, report.verdicts, report.links, strict=True):
@@ -183,19 +201,29 @@ class DocumentLog:
                 if link is not None and candidate.header is not None:
                     self._keep_aside(link, candidate)
                 continue
-            try:
-                entry = self._fold_one(candidate, link, events, changes)
-            except UnreadableError:
-                self._set_aside(candidate)
-            except MalformedError as error:
-                events.append(_rejection(candidate.element, error.reason, proven=True))
-            except SealRejectedError as error:
-                events.append(_rejection(candidate.element, str(error), proven=True))
-            else:
-                if entry is not None:
-                    folded.append(entry)
+            folded += self._take(candidate, link, events, changes)
             candidate.element.release()
         return Reading(folded, events, len(self.unreadable))
+
+    def _take(
+        self,
+        candidate: _Candidate,
+        link: str,
+        events: list[Event],
+        changes: list[Change] | None,
+    ) -> list[Entry]:
+        """Fold an element whose author is proven, or say why not."""
+        try:
+            entry = self._fold_one(candidate, link, events, changes)
+        except UnreadableError:
+            self._set_aside(candidate, link)
+        except MalformedError as error:
+            events.append(_rejection(candidate.element, error.reason, proven=True))
+        except SealRejectedError as error:
+            events.append(_rejection(candidate.element, str(error), proven=True))
+        else:
+            return [] if entry is None else [entry]
+        return []
 
     def _vouched_for(self, candidates: list[_Candidate]) -> list[_Candidate]:
         """Take back those unproven elements that lead up to one of the new elements."""
@@ -239,7 +267,7 @@ class DocumentLog:
         if not self._is_writer(element.author):
             raise MalformedError("element", "its author may not write")
         envelope = self._open(element, header)
-        self._check_counters(envelope)
+        self._check_counters(envelope, element.ts)
         entry = Entry(element, link, header, envelope.author_seq, envelope.runs)
         self._known[link] = entry
         self._enter(entry, events)
@@ -265,15 +293,25 @@ class DocumentLog:
                 raise MalformedError("envelope", flaw)
         return plain
 
-    def _check_counters(self, envelope: Envelope) -> None:
-        limit = self.crdt.counter + COUNTER_JUMP_MAX
-        for run in envelope.runs:
-            if counters_of(run)[1] > limit:
-                raise MalformedError("envelope", "a counter is far above everything seen so far")
+    def _check_counters(self, envelope: Envelope, ts: int) -> None:
+        if highest_counter(envelope.runs) > self._counter_before(ts) + COUNTER_JUMP_MAX:
+            raise MalformedError("envelope", "a counter is far above everything seen so far")
 
-    def _set_aside(self, candidate: _Candidate) -> None:
+    def _counter_before(self, ts: int) -> int:
+        """The highest counter in the log before a `ts`."""
+        if ts > self._entered_ts:
+            return self.counter
+        before = [entry.runs for entry in self.ledger.entries if entry.element.ts < ts]
+        return max([self._start_counter, *map(highest_counter, before)])
+
+    def start(self, crdt: WalCrdt) -> None:
+        """Go on from a fold of everything before."""
+        self.crdt = crdt
+        self.counter = self._start_counter = crdt.counter
+
+    def _set_aside(self, candidate: _Candidate, link: str) -> None:
         """Keep an element until its key arrives; it is not missing meanwhile."""
-        self.unreadable.append(candidate.element)
+        self.unreadable.setdefault(link, candidate.element)
         author, header = candidate.element.author, candidate.header
         if header is not None:
             self.tracker.note(author, header.session, header.seq)
@@ -281,6 +319,8 @@ class DocumentLog:
             self.tracker.excuse(author)
 
     def _enter(self, entry: Entry, events: list[Event]) -> None:
+        self.counter = max(self.counter, highest_counter(entry.runs))
+        self._entered_ts = max(self._entered_ts, entry.element.ts)
         conflict = self.ledger.add(entry)
         if conflict is not None:
             counter, replica, earlier = conflict
@@ -303,6 +343,11 @@ def ts_of(value: object) -> int:
     """The `ts` of a pulled element, 0 if it has none that counts."""
     ts = value.get("ts") if isinstance(value, dict) else getattr(value, "ts", None)
     return ts if type(ts) is int and 0 <= ts <= TS_MAX else 0
+
+
+def highest_counter(runs: Sequence[Run]) -> int:
+    """The highest counter in runs, 0 if there are none."""
+    return max((counters_of(run)[1] for run in runs), default=0)
 
 
 def _read(value: object) -> Element:

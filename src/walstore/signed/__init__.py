@@ -3,6 +3,7 @@
 from walstore.signed.author import (
     AuthorProof,
     Domain,
+    SigningFrame,
     sign_append,
     sign_bytes,
     sign_document,
@@ -46,6 +47,7 @@ __all__ = [
     "KeyfileMissingError",
     "SeedError",
     "SignatureCheck",
+    "SigningFrame",
     "Twins",
     "Verdict",
     "check_chain",

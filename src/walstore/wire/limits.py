@@ -31,6 +31,10 @@ MAP_VALUE_DEPTH_MAX = VALUE_DEPTH_MAX - 3
 # `ts` values are integers that every peer reads exactly.
 TS_MAX = 2**53 - 1
 
+# How far a `ts` may be ahead of a reader's clock, in milliseconds. A cursor that followed it would
+# pass everything to come; a clock may be a day behind.
+TS_AHEAD_MS_MAX = 2 * 24 * 3600 * 1000
+
 # How far a writer may jump above every counter seen so far. Honest counters grow by one an op;
 # without a bound, one hostile op would use up all counters there are.
 COUNTER_JUMP_MAX = 2**32
