@@ -57,6 +57,8 @@ class RiggedLog:
     def __init__(self, elements: Iterable[JsonElement] = (), *, page_size: int = 1000) -> None:
         self.elements = [deepcopy(element) for element in elements]
         self.page_size = page_size
+        # The relay goes on counting from here, whatever it has pruned.
+        self.newest_ts = max((each["ts"] for each in self.elements), default=0)
         # Every body that was ever handed in, in order, stored or not.
         self.received: list[Body] = []
 
@@ -75,8 +77,9 @@ class RiggedLog:
 
     def add(self, data: Any, author: str, signature: str, *, ts: Any = None) -> int:
         """Store anything at the end of the log, under the next `ts` or a given one."""
-        stamped = self.elements[-1]["ts"] + 1 if self.elements else 1
-        stamped = stamped if ts is None else ts
+        stamped = self.newest_ts + 1 if ts is None else ts
+        if type(stamped) is int:
+            self.newest_ts = max(self.newest_ts, stamped)
         self.elements.append(
             {"ts": stamped, "data": data, "authorPubkey": author, "authorSignature": signature}
         )
@@ -94,6 +97,10 @@ class RiggedLog:
             [{**self.elements[place], "ts": ts} for ts, place in enumerate(chosen, start=1)],
             **options,
         )
+
+    def prune(self, upto: int) -> None:
+        """Forget all elements up to a `ts`."""
+        self.elements = [element for element in self.elements if element["ts"] > upto]
 
     def kept(self, keep: Callable[[JsonElement], bool], **options: Any) -> RiggedLog:
         """Another log with those elements that a test keeps, under their own `ts`."""

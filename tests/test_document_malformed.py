@@ -45,6 +45,7 @@ from walstore.wire.limits import (
     COUNTER_JUMP_MAX,
     DATA_DEPTH_MAX,
     ELEMENT_BYTES_MAX,
+    SESSION_SIZE_MAX,
     TS_MAX,
 )
 
@@ -555,6 +556,7 @@ BAD_OPS: dict[str, Any] = {
     "r without a session": {**SET, "clock": {"c": 1, "r": AUTHOR.public_key}},
     "r of another author": {**SET, "clock": {"c": 1, "r": OTHER.public_key + ":0"}},
     "r that begins otherwise": {**SET, "clock": {"c": 1, "r": " " + R}},
+    "r with an endless session": {**SET, "clock": {"c": 1, "r": R + "0" * SESSION_SIZE_MAX}},
     "r in upper case": {**SET, "clock": {"c": 1, "r": R.upper()}},
     "set without a register": without(SET, "reg"),
     "set of a number": {**SET, "reg": 1},

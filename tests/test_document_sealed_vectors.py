@@ -26,7 +26,13 @@ from walstore.document.document import Posture
 from walstore.document.snapshot import read_snapshot
 from walstore.errors import TransportError
 from walstore.net import MemorySnapshots
-from walstore.sealed import ContentKeys, KeyringRefusedError, StarfishEncryptor, open_keyring
+from walstore.sealed import (
+    ContentKeys,
+    KeyringRefusedError,
+    SealContext,
+    StarfishEncryptor,
+    open_keyring,
+)
 from walstore.signed import Identity, verify_bytes
 
 CASES = load("keyring.json")
@@ -68,7 +74,7 @@ def fold(case: dict[str, Any], *places: int) -> str:
     alice, crdt = encryptor_of(case, "alice"), WalCrdt()
     for place in places:
         data = case["document"]["elements"][place]["data"]
-        opened: Any = alice.open(data, None)  # type: ignore[arg-type]
+        opened: Any = alice.open(data, SealContext("", "", 0))
         crdt.fold(opened["ops"])
     return canonical_text(crdt.materialize())
 

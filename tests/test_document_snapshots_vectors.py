@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -31,7 +32,7 @@ from walstore.document.snapshot import (
 )
 from walstore.errors import MalformedError
 from walstore.sealed import PlainEncryptor
-from walstore.signed import Identity
+from walstore.signed import AuthorProof, Identity, sign_document
 
 CASES = load("snapshots.json")
 READER = Identity.from_seed(bytes(32))
@@ -274,3 +275,102 @@ def test_what_is_signed_is_recorded(case: dict[str, Any]) -> None:
     content = {name: snapshot[name] for name in members}
     text = canonical_text({"d": content, "k": case["snapshot_key"]})
     assert case["signing_input"] == f"starfish-doc-author-v1\n{text}"
+
+
+# ── well signed by the role, and no snapshot all the same ──────────────────────────────
+
+LINK = "0" * 64
+NAMELESS = {"id": "", "after": "", "clock": {"c": 1, "r": "r"}, "value": 1, "deleted": False}
+SOUND: dict[str, Any] = {
+    "state": {"v": 1, "regs": {}, "lists": {}, "x": {"maxClock": 1, "heads": {}, "seqs": {}}},
+    "uptoTs": 1,
+    "writerSeq": {},
+    "producedBy": READER.public_key,
+}
+
+
+def with_state(**members: Any) -> dict[str, Any]:
+    return {"state": {**SOUND["state"], **members}}
+
+
+def with_x(**members: Any) -> dict[str, Any]:
+    return with_state(x={**SOUND["state"]["x"], **members})
+
+
+def each(
+    member: str, *values: Any, within: Callable[..., dict[str, Any]] = dict
+) -> dict[str, dict[str, Any]]:
+    """A row for every value of a member."""
+    return {f"{member} {value!r}": within(**{member: value}) for value in values}
+
+
+UNSOUND: dict[str, dict[str, Any]] = {
+    **each("uptoTs", None, True, "1", 1.5, -1, 2**53),
+    **each("writerSeq", None, [], {"a": None}, {"a": -1}, {"a": 1.5}, {"a": "1"}, {"a": 2**53}),
+    **each("state", None, [], "{}", 7, {"_encrypted": "", "_epoch": 1}),
+    **each("v", 0, 2, 3, "1", None, True, within=with_state),
+    **each("regs", None, [], {"r": None}, {"r": {"value": 1}}, within=with_state),
+    **each("lists", None, [], {"l": {}}, {"l": [None]}, {"l": [NAMELESS]}, within=with_state),
+    **each("maxClock", None, True, -1, 1.5, 2**53, within=with_x),
+    **each("seqs", [], {"a:s": "1"}, {"a:s": -1}, within=with_x),
+    **each("heads", [], {"a": {}}, {"a": [1]}, {"a": [[LINK, "s"]]}, within=with_x),
+    **each("heads", {"a": [["0", "s", 1]]}, {"a": [[LINK, "s" * 129, 1]]}, within=with_x),
+    **each("heads", {"a": [[LINK, "s", 0]]}, {"a": [[LINK, "s", True]]}, within=with_x),
+    "packed as nothing": with_state(v=2, packed=[]),
+}
+
+
+def signed(**members: Any) -> dict[str, Any]:
+    content = {**SOUND, **members}
+    return {**content, **named_proof(sign_document("k" + SNAPSHOT_SUFFIX, content, READER))}
+
+
+def named_proof(proof: AuthorProof) -> dict[str, str]:
+    return {"authorPubkey": proof.author_pubkey, "authorSignature": proof.author_signature}
+
+
+async def open_with(snapshot: Any, posture: Posture) -> tuple[WalDocument, list[Event]]:
+    events: list[Event] = []
+    document = WalDocument(
+        "k",
+        transport=RecordedLog(),
+        identity=READER,
+        writers=(),
+        snapshot_role=[READER.public_key],
+        snapshot_store=await stored("k", snapshot),
+        posture=posture,
+        on_author_error="skip",
+        on_event=events.append,
+    )
+    return await document.open(), events
+
+
+async def test_the_snapshot_that_the_unsound_ones_are_made_from_is_sound() -> None:
+    document, events = await open_with(signed(), "trust")
+    assert document.snapshot_verdict is SnapshotVerdict.TRUSTED
+    assert document.current_checkpoint == 1
+    assert events == []
+
+
+@every_posture
+@pytest.mark.parametrize("members", UNSOUND.values(), ids=UNSOUND.keys())
+async def test_an_unsound_snapshot_of_the_role_is_refused_whole(
+    members: dict[str, Any], posture: Posture
+) -> None:
+    document, events = await open_with(signed(**members), posture)
+    assert document.snapshot_verdict is SnapshotVerdict.FORGED
+    assert document.current_checkpoint == 0
+    assert document.materialize() == {}
+    assert [type(event) for event in events] == [Rejection]
+
+
+@every_posture
+@pytest.mark.parametrize("missing", ["state", "uptoTs", "writerSeq", "producedBy"])
+async def test_a_snapshot_without_a_signed_member_is_refused(
+    missing: str, posture: Posture
+) -> None:
+    content = {name: value for name, value in SOUND.items() if name != missing}
+    proof = sign_document("k" + SNAPSHOT_SUFFIX, content, READER)
+    document, events = await open_with({**content, **named_proof(proof)}, posture)
+    assert document.snapshot_verdict is SnapshotVerdict.FORGED
+    assert [type(event) for event in events] == [Rejection]

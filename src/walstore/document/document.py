@@ -412,7 +412,7 @@ class WalDocument:
         checker.counter = snapshot.crdt.counter
         entries = checker.read(page).folded
         self._retained.extend(entry.element for entry in entries)
-        if not _contradicts(entries, snapshot):
+        if not _contradicts(entries, snapshot, is_whole=len(page) < count):
             return verdict
         reason = "its tail holds edits that the state does not"
         events.append(Rejection(None, snapshot.produced_by, reason, snapshot.document, True))
@@ -961,11 +961,11 @@ def _is_incomplete(log: DocumentLog, snapshot: Snapshot) -> bool:
     return bool(log.tracker.gaps() or log.unreadable or is_author_gone)
 
 
-def _contradicts(tail: Sequence[Entry], snapshot: Snapshot) -> bool:
+def _contradicts(tail: Sequence[Entry], snapshot: Snapshot, *, is_whole: bool) -> bool:
     """Whether elements that a snapshot covers hold edits that its state does not."""
     crdt = snapshot.crdt.clone()
     changes: list[Change] = []
-    counter: int | None = None
+    counter = 0 if is_whole else None
     for entry in tail:
         highest = highest_counter(entry.runs)
         # After a jump that no honest writer makes, the element may have been refused, which its

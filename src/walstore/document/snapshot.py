@@ -227,7 +227,10 @@ def _array(value: object) -> list[Any]:
 def _head(value: object) -> Head:
     match value:
         case [str(link), str(session), int(seq)] if (
-            len(link) == 64 and len(session) <= SESSION_SIZE_MAX and 1 <= seq <= COUNTER_MAX
+            len(link) == 64
+            and len(session) <= SESSION_SIZE_MAX
+            and type(seq) is int
+            and 1 <= seq <= COUNTER_MAX
         ):
             return Head(link, session, seq)
         case _:
