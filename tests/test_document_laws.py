@@ -747,7 +747,7 @@ async def test_a_stranger_changes_nothing_for_those_who_edit() -> None:
     alice, bob = await pair("abc")
     base = alice.view()
     mallory = await opened(
-        alice._transport, MALLORY, writers={MALLORY.public_key}, on_author_error="skip"
+        alice._source.transport, MALLORY, writers={MALLORY.public_key}, on_author_error="skip"
     )
     mallory.insert_text("list", 0, "evil")
     await mallory.commit()

@@ -28,8 +28,8 @@ from walstore.document import (
     SnapshotRefusedError,
     WalDocument,
 )
-from walstore.document.document import Posture
 from walstore.document.log import DocumentLog
+from walstore.document.opening import Posture
 from walstore.document.ports import RawElement
 from walstore.net import MemorySnapshots
 from walstore.sealed import (

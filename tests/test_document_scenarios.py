@@ -27,7 +27,7 @@ from walstore.document import (
     SnapshotVerdict,
     WalDocument,
 )
-from walstore.document.document import Posture
+from walstore.document.opening import Posture
 from walstore.net import MemoryTransport
 from walstore.signed import Identity
 

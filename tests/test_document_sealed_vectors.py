@@ -22,7 +22,7 @@ from walstore.document import (
     SnapshotVerdict,
     WalDocument,
 )
-from walstore.document.document import Posture
+from walstore.document.opening import Posture
 from walstore.document.snapshot import read_snapshot
 from walstore.errors import TransportError
 from walstore.net import MemorySnapshots

@@ -370,10 +370,11 @@ async def test_a_stale_snapshot_does_not_replace_a_newer_one() -> None:
     log, store = RiggedLog(), RiggedSnapshots()
     slow = await write(log, ALICE, "a1", snapshot_store=store)
     newer = RiggedSnapshots()
-    frozen = RiggedLog(log.elements)
+    before = list(log.elements)
     late = await write(log, BOB, "b1", "b2", snapshot_store=newer)
     await late.snapshot()
-    slow._transport = frozen
+    # The slow one has not been given what the newer snapshot covers.
+    log.elements[:] = before
 
     def somebody_was_faster() -> None:
         store.document = newer.document
@@ -588,13 +589,13 @@ async def test_no_snapshot_is_signed_over_a_gap() -> None:
     producer = await opened(holed, BOB, snapshot_store=RiggedSnapshots())
     with pytest.raises(SnapshotRefusedError, match="gap"):
         await producer.snapshot()
-    assert isinstance(producer._snapshot_store, RiggedSnapshots)
-    assert producer._snapshot_store.document is None
+    assert isinstance(producer._source.snapshot_store, RiggedSnapshots)
+    assert producer._source.snapshot_store.document is None
     # The hole is filled: late, and under another `ts`.
     first = log.elements[0]
     holed.add(first["data"], first["authorPubkey"], first["authorSignature"])
     await producer.snapshot()
-    reader = await opened(RiggedLog(), CAROL, snapshot_store=producer._snapshot_store)
+    reader = await opened(RiggedLog(), CAROL, snapshot_store=producer._source.snapshot_store)
     assert state_of(reader) == state_of(await full_fold(log))
 
 
@@ -766,7 +767,7 @@ async def _step(docs: list[WalDocument], log: RiggedLog, what: str, who: int, nu
         case "snapshot":
             await doc.snapshot()
         case "prune":
-            store = doc._snapshot_store
+            store = doc._source.snapshot_store
             if isinstance(store, RiggedSnapshots) and store.document is not None:
                 for reader in docs:
                     # Who has not read what is pruned has to open the document anew.
@@ -776,7 +777,10 @@ async def _step(docs: list[WalDocument], log: RiggedLog, what: str, who: int, nu
             await doc.pull()
         case _:
             docs[who] = await opened(
-                log, doc._identity, snapshot_store=doc._snapshot_store, wire=doc._profile.value
+                log,
+                doc._identity,
+                snapshot_store=doc._source.snapshot_store,
+                wire=doc._producer.profile.value,
             )
     await docs[who].commit()
 

@@ -23,7 +23,7 @@ from walstore.document import (
     SnapshotVerdict,
     WalDocument,
 )
-from walstore.document.document import Posture
+from walstore.document.opening import Posture
 from walstore.document.snapshot import (
     SNAPSHOT_SUFFIX,
     ForeignSnapshotError,

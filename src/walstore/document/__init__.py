@@ -1,7 +1,7 @@
 """Documents: signed, sealed and reconciled."""
 
 from walstore.document.content import KindError
-from walstore.document.document import ALLOW_ANY, Marks, SnapshotVerdict, WalDocument
+from walstore.document.document import ALLOW_ANY, WalDocument
 from walstore.document.events import Event, Fork, Gap, Rejection, Rollback
 from walstore.document.faults import (
     NoSnapshotStoreError,
@@ -15,6 +15,7 @@ from walstore.document.faults import (
     SnapshotRefusedError,
 )
 from walstore.document.history import Blame, Version
+from walstore.document.opening import Marks, SnapshotVerdict
 from walstore.document.ports import (
     Body,
     SnapshotConflictError,

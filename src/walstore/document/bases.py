@@ -149,14 +149,6 @@ class Bases:
         self.latest[name] = base
         return base
 
-    def forget(self) -> None:
-        """Nothing that was shown is known in the lists of now; an edit of it only adds."""
-        for bases in self._live.values():
-            for base in bases:
-                base.shift(0, _EVERYTHING, 0)
-        self.latest.clear()
-        self._is_whole = False
-
     def shift(self, name: str, position: int, removed: int, inserted: int) -> None:
         """Let every base of a list follow a change."""
         for base in self._live.get(name, ()):

@@ -358,12 +358,16 @@ class Content:
         return self._writer.recorded()
 
     def replace(self, crdt: WalCrdt) -> None:
-        """Go on with another fold of the same document; nothing that was shown is in it."""
+        """Go on with another fold of the same document; what was shown is found in it again."""
+        before = {name: self.crdt.list_values(name) for name in self.crdt.lists}
         crdt.counter = max(crdt.counter, self.crdt.counter)
         self.crdt = crdt
         self.version += 1
         self._writer.move_to(crdt)
-        self._bases.forget()
+        for name in crdt.lists:
+            hunks = diff_items(before.get(name, []), crdt.list_values(name))
+            for start, removed, inserted in reversed(hunks):
+                self._bases.shift(name, start, removed, len(inserted))
 
     def take(self) -> list[Run]:
         """Hand over what was recorded since the last time."""

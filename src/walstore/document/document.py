@@ -14,13 +14,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
-from enum import Enum
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal
 
 import anyio
 
-from walstore.canon import canonical_bytes
-from walstore.crdt import Change, Json, MapChanged, Run, WalCrdt
+from walstore.crdt import Change, Json, WalCrdt
 from walstore.document.content import Content
 from walstore.document.events import Event, Gap, Rejection, Rollback
 from walstore.document.faults import (
@@ -36,61 +34,34 @@ from walstore.document.faults import (
 )
 from walstore.document.history import Blame, Version, blame_list, versions_of
 from walstore.document.ledger import Entry
-from walstore.document.log import DocumentLog, Reading, highest_counter, ts_of
-from walstore.document.ports import SnapshotConflictError, SnapshotStore, StoredSnapshot, Transport
-from walstore.document.sealing import Sealed, Sealer
-from walstore.document.snapshot import (
-    SNAPSHOT_SUFFIX,
-    ForeignSnapshotError,
-    Snapshot,
-    find_dropped_name,
-    make_snapshot,
-    read_snapshot,
-    same_state,
+from walstore.document.log import DocumentLog, Reading
+from walstore.document.opening import (
+    Marks,
+    Posture,
+    SnapshotVerdict,
+    Source,
+    open_document,
+    read_on,
 )
+from walstore.document.outbox import Outbox
+from walstore.document.ports import SnapshotStore, StoredSnapshot, Transport
+from walstore.document.publishing import Producer, obstacles
+from walstore.document.sealing import Sealer
+from walstore.document.snapshot import Snapshot
 from walstore.document.view import View
-from walstore.errors import MalformedError, TransportError
+from walstore.errors import TransportError
 from walstore.sealed.encryptor import Encryptor, PlainEncryptor
-from walstore.sealed.outcomes import SealRejectedError, UnreadableError
 from walstore.signed.identity import Identity
 from walstore.wire.element import Element
 from walstore.wire.envelope import Profile
-from walstore.wire.limits import COUNTER_JUMP_MAX, SEEN_SESSIONS_MAX, TS_MAX
+from walstore.wire.limits import TS_MAX
 
-Posture = Literal["trust", "trust-retain-tail", "re-derive"]
 Keys = Collection[str] | Callable[[str], bool]
-
-_SNAPSHOT_ATTEMPTS_MAX = 3
 
 
 def ALLOW_ANY(key: str) -> bool:  # noqa: N802 - reads as the constant that it stands for
     """Let any key write, or sign snapshots: for logs that something else protects."""
     return True
-
-
-class SnapshotVerdict(Enum):
-    """What became of the stored snapshot."""
-
-    NONE = "there is none, or none by a key with the role"
-    TRUSTED = "adopted on its producer's word"
-    VERIFIED = "the log folds to it"
-    UNVERIFIABLE = "adopted; the log before it is pruned or cannot be read"
-    MISMATCH = "the log folds to something else"
-    FORGED = "it is not what it claims to be"
-
-
-class Marks(NamedTuple):
-    """How far this reader has been, to be kept and given back: what a log must not fall behind.
-
-    Attributes:
-        ts: The last `ts` read.
-        snapshot_ts: The `uptoTs` of the newest snapshot.
-        seqs: The highest seq by replica.
-    """
-
-    ts: int = 0
-    snapshot_ts: int = 0
-    seqs: Mapping[str, int] = {}
 
 
 class WalDocument:
@@ -144,34 +115,39 @@ class WalDocument:
         self.document_key = document_key
         self.session = secrets.token_hex(16) if session_nonce is None else session_nonce
         self._is_session_given = session_nonce is not None
-        self._transport = transport
         self._identity = identity
-        self._is_writer = _membership(writers)
-        self._is_producer = _membership(snapshot_role)
-        self._encryptor = PlainEncryptor() if encryptor is None else encryptor
-        self._snapshot_store = snapshot_store
-        self._posture = posture
+        self._source = Source(
+            document_key,
+            transport=transport,
+            snapshot_store=snapshot_store,
+            encryptor=PlainEncryptor() if encryptor is None else encryptor,
+            is_writer=_membership(writers),
+            is_producer=_membership(snapshot_role),
+            now_ms=_system_ms if now_ms is None else now_ms,
+            pool=pool,
+        )
+        profile = Profile(wire)
+        is_chained = chained or profile is Profile.PACKED
+        self._producer = Producer(self._source, identity, profile, is_chained)
+        self._posture: Posture = posture
         self._raises = on_author_error == "throw"
         self._is_strict = strict_sequence
-        self._profile = Profile(wire)
-        self._is_chained = chained
         self._marks = Marks() if marks is None else marks
         self._on_event = on_event
-        self._pool = pool
-        self._now_ms = _system_ms if now_ms is None else now_ms
         # Taking a free lock does not give way to other tasks: an edit is sent without delay.
         self._lock = anyio.Lock(fast_acquire=True)
         self._sealer = Sealer(
             document_key,
             identity=identity,
             session=self.session,
-            encryptor=self._encryptor,
-            profile=self._profile,
-            is_chained=chained,
+            encryptor=self._source.encryptor,
+            profile=profile,
+            is_chained=is_chained,
         )
+        self._outbox = Outbox(self._sealer)
         self._is_open = False
         self._read_only: str | None = None
-        self._log = self._new_log()
+        self._log = self._source.new_log()
         self._content = self._new_content(self._log)
         # The newest snapshot that is known of, the one that the verdict is on, and the one that the
         # log here starts from.
@@ -181,15 +157,6 @@ class WalDocument:
         self._verdict = SnapshotVerdict.NONE
         self._retained: deque[Element] = deque(maxlen=max(retain_tail_n, 0))
         self._quarantined: list[Rejection] = []
-        # On their way: recorded and not sealed yet, sealed and not acknowledged yet, acknowledged
-        # and not read in the log yet.
-        self._unsealed: list[Run] = []
-        self._outbox: deque[Sealed] = deque()
-        self._acknowledged: dict[str, Sealed] = {}
-        self._seq = 0
-        self._author_seq = 0
-        self._prev: str | None = None
-        self._news: dict[str, int] = {}
 
     # ── opening ────────────────────────────────────────────────────────────────────────
 
@@ -217,234 +184,56 @@ class WalDocument:
 
     async def __aexit__(self, *_: object) -> None:
         self._is_open = False
-        self._unsealed += self._content.take()
+        self._outbox.record(self._content.take())
 
     async def _bootstrap(self) -> list[Event]:
-        events: list[Event] = []
-        # What an attempt that failed has left.
-        self._retained.clear()
-        self._quarantined.clear()
-        self._news.clear()
-        snapshot, verdict = await self._load_snapshot(events)
-        log = self._new_log()
-        if self._posture == "re-derive":
-            verdict, log = await self._derive(log, snapshot, verdict, events)
-        else:
-            if snapshot is not None:
-                self._adopt(log, snapshot)
-                if self._posture == "trust-retain-tail":
-                    verdict = await self._retain_below(log, snapshot, verdict, events)
-            await self._read_all(log, events)
+        opening = await open_document(
+            self._source,
+            self._posture,
+            retain_tail_n=self._retained.maxlen or 0,
+            marks=self._marks,
+        )
+        log, own = opening.log, self._identity.public_key
         self._check_session(log)
-        derived = verdict in (SnapshotVerdict.VERIFIED, SnapshotVerdict.MISMATCH)
-        self._base = None if self._posture == "re-derive" and derived else snapshot
+        self._base, self._verdict = opening.base, opening.verdict
+        self._snapshot = self._opened_with = opening.snapshot
         if log.is_out_of_order:
             log.crdt = log.refolded(self._base.crdt if self._base is not None else None)
-        self._carry_over(log)
-        self._log, self._verdict = log, verdict
-        self._snapshot = self._opened_with = snapshot
-        self._content = self._new_content(log)
-        own = log.tracker.highest(self._identity.public_key, None)
-        self._author_seq = max(self._author_seq, own)
-        if not self._seq:
-            self._prev = self._newest_own(log)
+        log.crdt.counter = max(log.crdt.counter, self._log.crdt.counter)
+        self._outbox.start(author_seq=log.tracker.highest(own, None), prev=_newest_of(log, own))
+        self._outbox.carry_over(log)
+        self._log, self._content = log, self._new_content(log)
+        self._retained.clear()
+        self._retained.extend(opening.retained)
+        self._quarantined.clear()
+        events = list(opening.events)
+        for reading in opening.readings:
+            self._note(reading, events)
         self._check_marks(events)
         return events
-
-    def _new_log(self) -> DocumentLog:
-        return DocumentLog(
-            self.document_key,
-            encryptor=self._encryptor,
-            is_writer=self._is_writer,
-            now_ms=self._now_ms,
-            pool=self._pool,
-        )
-
-    def _carry_over(self, log: DocumentLog) -> None:
-        """Take what was on its way when the document was closed into a new fold of the log."""
-        log.crdt.counter = max(log.crdt.counter, self._log.crdt.counter)
-        for sealed in [*self._acknowledged.values(), *self._outbox]:
-            if not log.holds(sealed.link):
-                log.adopt_own(_own_entry(sealed))
-                log.crdt.fold_runs(sealed.runs)
-        log.crdt.fold_runs(self._unsealed)
 
     def _new_content(self, log: DocumentLog) -> Content:
         replica = f"{self._identity.public_key}:{self.session}"
         return Content(log.crdt, replica, self._sealer.check_value, self._sealer.check_name)
 
-    async def _load_snapshot(self, events: list[Event]) -> tuple[Snapshot | None, SnapshotVerdict]:
-        if self._snapshot_store is None:
-            return None, SnapshotVerdict.NONE
-        stored = await self._snapshot_store.read(self.document_key + SNAPSHOT_SUFFIX)
-        if stored is None:
-            if self._marks.snapshot_ts:
-                events.append(Rollback("the snapshot is gone"))
-            return None, SnapshotVerdict.NONE
-        try:
-            snapshot = self._read_snapshot(stored)
-        except ForeignSnapshotError:
-            return None, SnapshotVerdict.NONE
-        except (MalformedError, SealRejectedError) as error:
-            events.append(Rejection(None, None, str(error), stored.document, proven=False))
-            return None, SnapshotVerdict.FORGED
-        except UnreadableError:
-            return None, SnapshotVerdict.NONE
-        if snapshot.upto_ts < self._marks.snapshot_ts:
-            events.append(Rollback("the snapshot is older than the one seen before"))
-            return None, SnapshotVerdict.NONE
-        return snapshot, SnapshotVerdict.TRUSTED
-
-    def _read_snapshot(self, stored: StoredSnapshot) -> Snapshot:
-        return read_snapshot(
-            stored.document,
-            document_key=self.document_key,
-            is_producer=self._is_producer,
-            encryptor=self._encryptor,
-        )
-
-    def _adopt(self, log: DocumentLog, snapshot: Snapshot) -> None:
-        """Start a log where a snapshot ends."""
-        # The snapshot keeps its own state, for the next one to build on.
-        log.start(snapshot.crdt.clone())
-        log.checkpoint = snapshot.upto_ts
-        log.heads = dict(snapshot.heads)
-        for author, seq in snapshot.writer_seq.items():
-            log.tracker.cover(author, None, seq)
-        for replica, seq in (snapshot.seqs or {}).items():
-            author, _, session = replica.partition(":")
-            log.tracker.cover(author, session, seq)
-        if snapshot.seqs is None:
-            log.tracker.cover_unknown()
-
-    async def _read_all(self, log: DocumentLog, events: list[Event]) -> list[Entry]:
-        """Read a log to its end."""
-        folded: list[Entry] = []
-        while True:
-            before = log.checkpoint
-            page = await self._transport.pull(self.document_key, before)
-            reading = log.read(page)
-            folded += self._noted(reading, events)
-            # A page that moves nothing is empty, or nothing but refuse.
-            if log.checkpoint == before:
-                return folded
-
-    def _noted(self, reading: Reading, events: list[Event]) -> list[Entry]:
+    def _note(self, reading: Reading, events: list[Event]) -> int:
+        """Take in what came of a page; how many elements were folded."""
         events += reading.events
         self._quarantined += [
             event for event in reading.events if isinstance(event, Rejection) and event.proven
         ]
         for entry in reading.folded:
             self._retained.append(entry.element)
-            header = entry.header
-            if header is not None and header.session != self.session:
-                self._news[f"{entry.author}:{header.session}"] = header.seq
-        return reading.folded
-
-    async def _derive(
-        self,
-        log: DocumentLog,
-        snapshot: Snapshot | None,
-        verdict: SnapshotVerdict,
-        events: list[Event],
-    ) -> tuple[SnapshotVerdict, DocumentLog]:
-        """Fold the log from its start, and hold the snapshot against it where it ends."""
-        upto = TS_MAX if snapshot is None else snapshot.upto_ts
-        covered: list[object] = []
-        rest: list[object] = []
-        checkpoint = 0
-        while True:
-            page = await self._transport.pull(self.document_key, checkpoint)
-            newest = max((ts_of(element) for element in page), default=checkpoint)
-            for element in page:
-                (covered if ts_of(element) <= upto else rest).append(element)
-            if newest <= checkpoint:
-                break
-            checkpoint = newest
-        self._noted(log.read(covered), events)
-        if snapshot is not None:
-            flaw = self._flaw(log, snapshot)
-            if flaw is None:
-                verdict = SnapshotVerdict.VERIFIED
-            elif _is_incomplete(log, snapshot):
-                # What is not there cannot be held against the snapshot.
-                verdict = SnapshotVerdict.UNVERIFIABLE
-                log = self._new_log()
-                self._adopt(log, snapshot)
-                events[:] = [event for event in events if not isinstance(event, Gap)]
-            else:
-                verdict = SnapshotVerdict.MISMATCH
-                events.append(Rejection(None, snapshot.produced_by, flaw, snapshot.document, True))
-        self._noted(log.read(rest), events)
-        return verdict, log
-
-    def _flaw(self, log: DocumentLog, snapshot: Snapshot) -> str | None:
-        """What in a snapshot is not as the log says."""
-        if not same_state(log.crdt, snapshot):
-            return "the log folds to another state"
-        if snapshot.upto_ts != log.checkpoint:
-            return "`uptoTs` is no element's"
-        if snapshot.seqs is not None:
-            if log.tracker.writer_seq() != snapshot.writer_seq:
-                return "`writerSeq` counts other elements"
-            if log.tracker.seqs() != snapshot.seqs:
-                return "`seqs` counts other elements"
-        return None
-
-    async def _retain_below(
-        self,
-        log: DocumentLog,
-        snapshot: Snapshot,
-        verdict: SnapshotVerdict,
-        events: list[Event],
-    ) -> SnapshotVerdict:
-        """Keep the newest elements that the snapshot covers, and see that it holds them."""
-        count = self._retained.maxlen or 0
-        if not count:
-            return verdict
-        tail = getattr(self._transport, "tail", None)
-        if tail is not None:
-            page = await tail(self.document_key, snapshot.upto_ts, count)
-        else:
-            page = await self._page_below(snapshot.upto_ts, count)
-        checker = self._new_log()
-        checker.tracker.cover_unknown()
-        checker.counter = snapshot.crdt.counter
-        entries = checker.read(page).folded
-        self._retained.extend(entry.element for entry in entries)
-        if not _contradicts(entries, snapshot, is_whole=len(page) < count):
-            return verdict
-        reason = "its tail holds edits that the state does not"
-        events.append(Rejection(None, snapshot.produced_by, reason, snapshot.document, True))
-        return SnapshotVerdict.MISMATCH
-
-    async def _page_below(self, upto: int, count: int) -> list[object]:
-        """The newest elements up to a `ts`, from a transport that can only read forward."""
-        newest: deque[object] = deque(maxlen=count)
-        checkpoint = 0
-        while True:
-            page = await self._transport.pull(self.document_key, checkpoint)
-            newest.extend(element for element in page if ts_of(element) <= upto)
-            last = max((ts_of(element) for element in page), default=checkpoint)
-            if last <= checkpoint or last >= upto:
-                return list(newest)
-            checkpoint = last
+            self._outbox.note(entry, self.session)
+        return len(reading.folded)
 
     def _check_session(self, log: DocumentLog) -> None:
         replica = f"{self._identity.public_key}:{self.session}"
-        if not self._is_session_given or self._seq:
+        if not self._is_session_given or self._outbox.has_written:
             return
         is_counted = log.tracker.highest(self._identity.public_key, self.session)
         if is_counted or log.ledger.has_replica(replica) or log.crdt.has_replica(replica):
             raise SessionUsedError(self.session)
-
-    def _newest_own(self, log: DocumentLog) -> str | None:
-        own = self._identity.public_key
-        for entry in reversed(log.ledger.entries):
-            if entry.author == own and entry.header is not None:
-                return entry.link
-        heads = sorted(log.heads.get(own, ()))
-        return heads[-1].link if heads else None
 
     def _check_marks(self, events: list[Event]) -> None:
         if self._log.checkpoint < self._marks.ts:
@@ -510,7 +299,7 @@ class WalDocument:
     @property
     def unconfirmed(self) -> int:
         """How many sealed commits were not read in the log yet, acknowledged or not."""
-        return len(self._outbox) + len(self._acknowledged)
+        return self._outbox.unconfirmed
 
     @property
     def unreadable(self) -> int:
@@ -647,18 +436,18 @@ class WalDocument:
         """
         self._writable()
         async with self._lock:
-            self._seal_edits()
+            self._outbox.record(self._content.take())
+            self._outbox.seal(self._log)
             ts: int | None = None
-            while self._outbox:
-                await self._renew_seals()
-                if not self._outbox:
-                    # All of it had arrived, and only the answers were lost.
-                    break
-                sealed = self._outbox[0]
-                ts = _checked_ts(await self._transport.append(self.document_key, sealed.body))
-                self._outbox.popleft()
-                self._acknowledged[sealed.link] = sealed
-            return ts
+            while True:
+                if self._outbox.is_outdated:
+                    await self._renew_seals()
+                sealed = self._outbox.next()
+                if sealed is None:
+                    return ts
+                answer = await self._source.transport.append(self.document_key, sealed.body)
+                ts = _checked_ts(answer)
+                self._outbox.acknowledge(sealed)
 
     async def pull(self) -> int:
         """Read, check and fold what is new in the log.
@@ -692,12 +481,13 @@ class WalDocument:
             TransportError: It is not known to be stored.
         """
         self._writable()
-        if self._snapshot_store is None:
+        store = self._source.snapshot_store
+        if store is None:
             raise NoSnapshotStoreError
         events: list[Event] = []
         async with self._lock:
             await self._pull(events)
-            document = await self._publish(self._snapshot_store, over_gaps)
+            document = await self._publish(store, over_gaps)
         self._report(events)
         return document
 
@@ -711,7 +501,7 @@ class WalDocument:
         events: list[Event] = []
         async with self._lock:
             changes: list[Change] = []
-            folded = len(self._noted(self._log.read_again(changes), events))
+            folded = self._note(self._log.read_again(changes), events)
             self._content.follow(changes)
             self._restore_order()
         self._report(events)
@@ -724,160 +514,45 @@ class WalDocument:
         crdt = self._log.refolded(self._base.crdt if self._base is not None else None)
         for entry in self._log.own_unread():
             crdt.fold_runs(entry.runs)
-        crdt.fold_runs([*self._unsealed, *self._content.recorded()])
+        self._outbox.fold_recorded(crdt)
+        crdt.fold_runs(self._content.recorded())
         self._log.crdt = crdt
         self._content.replace(crdt)
 
     async def _pull(self, events: list[Event]) -> int:
         folded = 0
-        while True:
-            before = self._log.checkpoint
-            page = await self._transport.pull(self.document_key, before)
-            changes: list[Change] = []
-            reading = self._log.read(page, changes)
-            self._content.follow(changes)
-            folded += len(self._noted(reading, events))
-            if self._log.checkpoint == before:
-                break
+        async for reading in read_on(self._source, self._log, self._content.follow):
+            folded += self._note(reading, events)
         self._restore_order()
-        self._confirm()
-        own = self._log.tracker.highest(self._identity.public_key, None)
-        self._author_seq = max(self._author_seq, own)
+        self._outbox.confirm(self._log)
+        self._outbox.observe(self._log.tracker.highest(self._identity.public_key, None))
         return folded
 
-    def _confirm(self) -> None:
-        """Let what was acknowledged, and is not in the log that was read to its end, be resent."""
-        acknowledged, self._acknowledged = self._acknowledged, {}
-        gone = [sealed for link, sealed in acknowledged.items() if not self._log.holds(link)]
-        self._outbox.extendleft(reversed(gone))
-
-    def _seal_edits(self) -> None:
-        """Move what was recorded into the outbox before anything is awaited."""
-        self._unsealed += self._content.take()
-        if not self._unsealed:
-            return
-        seen = self._newly_seen()
-        bodies = self._sealer.seal(
-            self._unsealed,
-            seq=self._seq + 1,
-            author_seq=self._author_seq + 1,
-            prev=self._prev,
-            seen=seen,
-        )
-        self._unsealed = []
-        for replica in seen:
-            del self._news[replica]
-        for sealed in bodies:
-            self._outbox.append(sealed)
-            self._log.adopt_own(_own_entry(sealed))
-        self._seq += len(bodies)
-        self._author_seq += len(bodies)
-        self._prev = bodies[-1].link
-
-    def _newly_seen(self) -> dict[str, int]:
-        """What the next element reports as seen: as much as leaves room for all else in it."""
-        seen: dict[str, int] = {}
-        room = self._sealer.bytes_max // 8
-        for replica, seq in self._news.items():
-            room -= len(canonical_bytes([replica, seq]))
-            if room < 0 or len(seen) == SEEN_SESSIONS_MAX:
-                break
-            seen[replica] = seq
-        return seen
-
     async def _renew_seals(self) -> None:
-        """Seal what waits anew if the key epoch has moved on since."""
-        if self._outbox[0].epoch == self._sealer.epoch:
-            return
+        """Seal what waits anew, because the key epoch has moved on since."""
         # What the relay holds already, its answer having been lost, must not be written again.
         events: list[Event] = []
         await self._pull(events)
         self._tell(events)
-        waiting = [sealed for sealed in self._outbox if not self._log.holds(sealed.link)]
-        renewed: dict[str | None, Sealed] = {}
-        for sealed in waiting:
-            prev = None if sealed.header is None else sealed.header.prev
-            prev = renewed[prev].link if prev in renewed else prev
-            renewed[sealed.link] = self._sealer.renew(sealed, prev)
-        self._outbox = deque(renewed.values())
-        for sealed in waiting:
-            self._log.disown(sealed.link)
-            self._log.adopt_own(_own_entry(renewed[sealed.link]))
-        if self._prev in renewed:
-            self._prev = renewed[self._prev].link
+        self._outbox.renew(self._log)
 
     async def _publish(self, store: SnapshotStore, over_gaps: bool) -> dict[str, Any]:
-        key = self.document_key + SNAPSHOT_SUFFIX
-        reasons = self._obstacles()
+        reasons = obstacles(self._source, self._log, self._quarantined)
+        false = self._false_document()
+        if self._base is not None and self._base.document == false:
+            reasons.append("a snapshot that is false")
         if reasons and not over_gaps:
             raise SnapshotRefusedError(reasons)
-        document: dict[str, Any] | None = None
-        for _ in range(_SNAPSHOT_ATTEMPTS_MAX):
-            stored = await store.read(key)
-            if stored is not None and self._covers_all(stored):
-                return cast("dict[str, Any]", stored.document)
-            if document is None:
-                document = self._sign_snapshot({"over": reasons} if reasons else None)
-                name = find_dropped_name(document)
-                if name is not None:
-                    raise SnapshotRefusedError([f"the name {name!r}, which servers drop"])
-            try:
-                await store.write(key, document, stored.revision if stored is not None else None)
-            except SnapshotConflictError:
-                continue
-            self._snapshot = self._read_snapshot(StoredSnapshot(document, ""))
-            return document
-        raise SnapshotConflictError
+        fold = self._fold_at(self._log.checkpoint)
+        document = await self._producer.publish(store, self._log, fold, false=false, over=reasons)
+        if document.get("producedBy") == self._identity.public_key:
+            self._snapshot = self._source.read_snapshot(StoredSnapshot(document, ""))
+        return document
 
-    def _covers_all(self, stored: StoredSnapshot) -> bool:
-        """Whether a stored snapshot is to be believed and covers what was read, or more."""
-        if self._is_known_false(stored.document):
-            return False
-        try:
-            upto_ts = self._read_snapshot(stored).upto_ts
-        except UnreadableError:
-            # All but the state has been checked, and whoever has newer keys can read that.
-            upto_ts = cast("dict[str, int]", stored.document)["uptoTs"]
-        except (MalformedError, SealRejectedError):
-            return False
-        return upto_ts >= self._log.checkpoint
-
-    def _is_known_false(self, document: object) -> bool:
-        is_false = self._verdict is SnapshotVerdict.MISMATCH
-        return is_false and self._opened_with is not None and self._opened_with.document == document
-
-    def _obstacles(self) -> list[str]:
-        """What a snapshot taken now would sign away."""
-        reasons = [
-            f"a gap: elements {gap.expected} to {gap.got - 1} of {gap.author[:8]}…"
-            for gap in self._log.tracker.gaps()
-        ]
-        if self._base is not None and self._is_known_false(self._base.document):
-            reasons.append("a snapshot that is false")
-        if self._log.unreadable:
-            reasons.append(f"{len(self._log.unreadable)} elements that cannot be opened")
-        # Whoever may not write cannot keep others from a snapshot either.
-        reasons += [
-            f"a rejected element at ts {each.ts}"
-            for each in self._quarantined
-            if each.ts and each.author is not None and self._is_writer(each.author)
-        ]
-        return reasons
-
-    def _sign_snapshot(self, note: Mapping[str, Any] | None) -> dict[str, Any]:
-        return make_snapshot(
-            self._fold_at(self._log.checkpoint),
-            document_key=self.document_key,
-            upto_ts=self._log.checkpoint,
-            writer_seq=self._log.tracker.writer_seq(),
-            heads=self._log.heads,
-            seqs=self._log.tracker.seqs(),
-            identity=self._identity,
-            encryptor=self._encryptor,
-            profile=self._profile,
-            note=note,
-            is_chained=self._is_chained or self._profile is Profile.PACKED,
-        )
+    def _false_document(self) -> object:
+        """The stored snapshot, if it was found to be false."""
+        is_false = self._verdict is SnapshotVerdict.MISMATCH and self._opened_with is not None
+        return self._opened_with.document if is_false and self._opened_with else None
 
     # ── history ────────────────────────────────────────────────────────────────────────
 
@@ -953,35 +628,13 @@ class WalDocument:
                 self._on_event(event)
 
 
-def _is_incomplete(log: DocumentLog, snapshot: Snapshot) -> bool:
-    """Whether something that a snapshot covers is missing from a log, or cannot be read."""
-    replicas = [*snapshot.writer_seq, *(snapshot.seqs or ())]
-    covered = {replica.partition(":")[0] for replica in replicas}
-    is_author_gone = not covered <= log.tracker.authors()
-    return bool(log.tracker.gaps() or log.unreadable or is_author_gone)
-
-
-def _contradicts(tail: Sequence[Entry], snapshot: Snapshot, *, is_whole: bool) -> bool:
-    """Whether elements that a snapshot covers hold edits that its state does not."""
-    crdt = snapshot.crdt.clone()
-    changes: list[Change] = []
-    counter = 0 if is_whole else None
-    for entry in tail:
-        highest = highest_counter(entry.runs)
-        # After a jump that no honest writer makes, the element may have been refused, which its
-        # producer knew and this reader cannot: what came before the tail would tell.
-        if counter is not None and highest <= counter + COUNTER_JUMP_MAX // 2:
-            crdt.fold_runs(entry.runs, changes)
-        counter = max(counter or 0, highest)
-    # A peer that knows no sessions knows no maps either, and cannot be held to them.
-    return any(snapshot.seqs is not None or not isinstance(each, MapChanged) for each in changes)
-
-
-def _own_entry(sealed: Sealed) -> Entry:
-    """The entry of an own element that has no place in the log yet."""
-    body = sealed.body
-    element = Element(0, body.canonical, body.author, body.signature)
-    return Entry(element, sealed.link, sealed.header, sealed.author_seq, sealed.runs)
+def _newest_of(log: DocumentLog, author: str) -> str | None:
+    """The link to an author's newest element."""
+    for entry in reversed(log.ledger.entries):
+        if entry.author == author and entry.header is not None:
+            return entry.link
+    heads = sorted(log.heads.get(author, ()))
+    return heads[-1].link if heads else None
 
 
 def _system_ms() -> int:

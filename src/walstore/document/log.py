@@ -8,8 +8,8 @@
 - An element whose key has not arrived is kept, and opened when it has.
 - An element that nothing proves is kept aside for a while: if a later one of its writer links to
   it, it counts after all. So what a reader accepts does not depend on how it paged.
-- Where one clock was used twice, the first in the log counts. An element that could only be
-  folded late may come first; then the fold is out of order and has to be made anew.
+- Where one clock was used twice, the first in the log counts. After an element that could only be
+  folded late, the fold is out of order and has to be made anew.
 - The same element again changes nothing.
 """
 
@@ -56,7 +56,7 @@ class Reading(NamedTuple):
     unreadable: int
 
 
-# Unproven elements that are kept aside; past this the oldest are given up for good.
+# Elements of each kind that are kept aside; past this the oldest are given up for good.
 UNPROVEN_MAX = 1024
 
 
@@ -68,6 +68,11 @@ class _Candidate(NamedTuple):
     element: Element
     header: Header | None
     signed: bytes
+
+
+class _TooFarError(MalformedError):
+    def __init__(self) -> None:
+        super().__init__("envelope", "a counter is far above everything seen so far")
 
 
 class DocumentLog:
@@ -106,9 +111,11 @@ class DocumentLog:
         self._entered_ts = 0
         # By link, in the order of the log.
         self.unreadable: dict[str, Element] = {}
-        # Whether a clock that was used twice was folded in another order than the log's.
+        # Whether something was folded in another order than the log's.
         self.is_out_of_order = False
         self._unproven: dict[str, _Candidate] = {}
+        # By link: a late element may turn out to have made room for them.
+        self._too_far: dict[str, _Candidate] = {}
         self._is_writer = is_writer
         self._now_ms = now_ms
         self._pool = pool
@@ -136,6 +143,7 @@ class DocumentLog:
         events: list[Event] = []
         for link, element in waiting.items():
             folded += self._take(self._candidate(element), link, events, changes)
+        folded += self._take_too_far(changes)
         return Reading(folded, events, len(self.unreadable))
 
     def holds(self, link: str) -> bool:
@@ -203,6 +211,8 @@ class DocumentLog:
                 continue
             folded += self._take(candidate, link, events, changes)
             candidate.element.release()
+        if again:
+            folded += self._take_too_far(changes)
         return Reading(folded, events, len(self.unreadable))
 
     def _take(
@@ -218,12 +228,23 @@ class DocumentLog:
         except UnreadableError:
             self._set_aside(candidate, link)
         except MalformedError as error:
+            if isinstance(error, _TooFarError) and len(self._too_far) < UNPROVEN_MAX:
+                self._too_far[link] = candidate
             events.append(_rejection(candidate.element, error.reason, proven=True))
         except SealRejectedError as error:
             events.append(_rejection(candidate.element, str(error), proven=True))
         else:
             return [] if entry is None else [entry]
         return []
+
+    def _take_too_far(self, changes: list[Change] | None) -> list[Entry]:
+        """Judge once more, after a late element, what was too far above everything before it."""
+        waiting, self._too_far = self._too_far, {}
+        folded: list[Entry] = []
+        for link, candidate in waiting.items():
+            # Whatever is wrong with them was reported the first time.
+            folded += self._take(candidate, link, [], changes)
+        return folded
 
     def _vouched_for(self, candidates: list[_Candidate]) -> list[_Candidate]:
         """Take back those unproven elements that lead up to one of the new elements."""
@@ -295,7 +316,7 @@ class DocumentLog:
 
     def _check_counters(self, envelope: Envelope, ts: int) -> None:
         if highest_counter(envelope.runs) > self._counter_before(ts) + COUNTER_JUMP_MAX:
-            raise MalformedError("envelope", "a counter is far above everything seen so far")
+            raise _TooFarError
 
     def _counter_before(self, ts: int) -> int:
         """The highest counter in the log before a `ts`."""
@@ -320,12 +341,12 @@ class DocumentLog:
 
     def _enter(self, entry: Entry, events: list[Event]) -> None:
         self.counter = max(self.counter, highest_counter(entry.runs))
+        if entry.element.ts < self._entered_ts:
+            self.is_out_of_order = True
         self._entered_ts = max(self._entered_ts, entry.element.ts)
         conflict = self.ledger.add(entry)
         if conflict is not None:
             counter, replica, earlier = conflict
-            if earlier.element.ts > entry.element.ts:
-                self.is_out_of_order = True
             events.append(Fork(entry.author, counter, replica, earlier.element, entry.element))
         header, gap = entry.header, None
         if entry.author_seq is not None:

@@ -1,0 +1,332 @@
+"""How a document is opened: what is believed of its snapshot, and where its log starts.
+
+- `trust` adopts the snapshot and reads the tail; `trust-retain-tail` also looks whether the newest
+  elements that it covers are in it, and keeps them; `re-derive` folds the log from its start and
+  holds the snapshot against it.
+- Who lacks the role is ignored, who forges is reported. Only a definite answer that there is no
+  snapshot counts as absence.
+- What is pruned or cannot be read cannot be held against a snapshot: it is then unverifiable, and
+  the document starts from it. A false one is reported, and the log's own fold is shown.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal, NamedTuple
+
+from walstore.crdt import Change, MapChanged
+from walstore.document.events import Event, Gap, Rejection, Rollback
+from walstore.document.ledger import Entry
+from walstore.document.log import DocumentLog, Reading, highest_counter, ts_of
+from walstore.document.ports import SnapshotStore, StoredSnapshot, Transport
+from walstore.document.snapshot import (
+    SNAPSHOT_SUFFIX,
+    ForeignSnapshotError,
+    Snapshot,
+    read_snapshot,
+    same_state,
+)
+from walstore.errors import MalformedError
+from walstore.sealed.encryptor import Encryptor
+from walstore.sealed.outcomes import SealRejectedError, UnreadableError
+from walstore.wire.element import Element
+from walstore.wire.limits import COUNTER_JUMP_MAX, TS_MAX
+
+Posture = Literal["trust", "trust-retain-tail", "re-derive"]
+
+
+class SnapshotVerdict(Enum):
+    """What became of the stored snapshot."""
+
+    NONE = "there is none, or none by a key with the role"
+    TRUSTED = "adopted on its producer's word"
+    VERIFIED = "the log folds to it"
+    UNVERIFIABLE = "adopted; the log before it is pruned or cannot be read"
+    MISMATCH = "the log folds to something else"
+    FORGED = "it is not what it claims to be"
+
+
+class Marks(NamedTuple):
+    """How far this reader has been, to be kept and given back: what a log must not fall behind.
+
+    Attributes:
+        ts: The last `ts` read.
+        snapshot_ts: The `uptoTs` of the newest snapshot.
+        seqs: The highest seq by replica.
+    """
+
+    ts: int = 0
+    snapshot_ts: int = 0
+    seqs: Mapping[str, int] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a document is read from, and who is believed."""
+
+    document_key: str
+    transport: Transport
+    snapshot_store: SnapshotStore | None
+    encryptor: Encryptor
+    is_writer: Callable[[str], bool]
+    is_producer: Callable[[str], bool]
+    now_ms: Callable[[], int]
+    pool: Executor | None
+
+    @property
+    def snapshot_key(self) -> str:
+        """Where the document's snapshot is."""
+        return self.document_key + SNAPSHOT_SUFFIX
+
+    def new_log(self) -> DocumentLog:
+        """The log, not read yet."""
+        return DocumentLog(
+            self.document_key,
+            encryptor=self.encryptor,
+            is_writer=self.is_writer,
+            now_ms=self.now_ms,
+            pool=self.pool,
+        )
+
+    def read_snapshot(self, stored: StoredSnapshot) -> Snapshot:
+        """Check and open a stored snapshot; raises as `read_snapshot` does."""
+        return read_snapshot(
+            stored.document,
+            document_key=self.document_key,
+            is_producer=self.is_producer,
+            encryptor=self.encryptor,
+        )
+
+
+class Opening(NamedTuple):
+    """What came of opening a document.
+
+    Attributes:
+        log: The log, read to its end.
+        snapshot: The snapshot that the verdict is on; None if none is believed.
+        base: The snapshot that the log starts from; None if it starts at its beginning.
+        verdict: What became of the snapshot.
+        retained: The newest elements that the snapshot covers, if they were asked for.
+        readings: What became of the elements that were read.
+        events: What was noticed besides.
+    """
+
+    log: DocumentLog
+    snapshot: Snapshot | None
+    base: Snapshot | None
+    verdict: SnapshotVerdict
+    retained: list[Element]
+    readings: list[Reading]
+    events: list[Event]
+
+
+async def open_document(
+    source: Source, posture: Posture, *, retain_tail_n: int, marks: Marks
+) -> Opening:
+    """Read a document's snapshot and log.
+
+    Raises:
+        TransportError: One of them cannot be read now.
+    """
+    events: list[Event] = []
+    snapshot, verdict = await _load_snapshot(source, marks, events)
+    if posture == "re-derive":
+        return await _derive(source, snapshot, verdict, events)
+    log, retained = source.new_log(), list[Element]()
+    if snapshot is not None:
+        _adopt(log, snapshot)
+        if posture == "trust-retain-tail" and retain_tail_n > 0:
+            retained, is_false = await _retain_below(source, snapshot, retain_tail_n)
+            if is_false:
+                reason = "its tail holds edits that the state does not"
+                events.append(_false(snapshot, reason))
+                verdict = SnapshotVerdict.MISMATCH
+    readings = [reading async for reading in read_on(source, log)]
+    return Opening(log, snapshot, snapshot, verdict, retained, readings, events)
+
+
+async def read_on(
+    source: Source, log: DocumentLog, follow: Callable[[list[Change]], None] | None = None
+) -> AsyncIterator[Reading]:
+    """Read a log from where it was left to its end, page by page.
+
+    Args:
+        source: Where it is.
+        log: How far it was read.
+        follow: Told what each page changed in the document, before the page is handed out.
+
+    Raises:
+        TransportError: It cannot be read now.
+    """
+    while True:
+        before = log.checkpoint
+        page = await source.transport.pull(source.document_key, before)
+        changes: list[Change] | None = None if follow is None else []
+        reading = log.read(page, changes)
+        if follow is not None and changes:
+            follow(changes)
+        yield reading
+        # A page that moves nothing is empty, or nothing but refuse.
+        if log.checkpoint == before:
+            return
+
+
+async def _load_snapshot(
+    source: Source, marks: Marks, events: list[Event]
+) -> tuple[Snapshot | None, SnapshotVerdict]:
+    if source.snapshot_store is None:
+        return None, SnapshotVerdict.NONE
+    stored = await source.snapshot_store.read(source.snapshot_key)
+    if stored is None:
+        if marks.snapshot_ts:
+            events.append(Rollback("the snapshot is gone"))
+        return None, SnapshotVerdict.NONE
+    try:
+        snapshot = source.read_snapshot(stored)
+    except ForeignSnapshotError:
+        return None, SnapshotVerdict.NONE
+    except (MalformedError, SealRejectedError) as error:
+        events.append(Rejection(None, None, str(error), stored.document, proven=False))
+        return None, SnapshotVerdict.FORGED
+    except UnreadableError:
+        return None, SnapshotVerdict.NONE
+    if snapshot.upto_ts < marks.snapshot_ts:
+        events.append(Rollback("the snapshot is older than the one seen before"))
+        return None, SnapshotVerdict.NONE
+    return snapshot, SnapshotVerdict.TRUSTED
+
+
+def _adopt(log: DocumentLog, snapshot: Snapshot) -> None:
+    """Start a log where a snapshot ends."""
+    # The snapshot keeps its own state, for the next one to build on.
+    log.start(snapshot.crdt.clone())
+    log.checkpoint = snapshot.upto_ts
+    log.heads = dict(snapshot.heads)
+    for author, seq in snapshot.writer_seq.items():
+        log.tracker.cover(author, None, seq)
+    for replica, seq in (snapshot.seqs or {}).items():
+        author, _, session = replica.partition(":")
+        log.tracker.cover(author, session, seq)
+    if snapshot.seqs is None:
+        log.tracker.cover_unknown()
+
+
+async def _derive(
+    source: Source, snapshot: Snapshot | None, verdict: SnapshotVerdict, events: list[Event]
+) -> Opening:
+    """Fold the log from its start, and hold the snapshot against it where it ends."""
+    log, base = source.new_log(), None
+    upto = TS_MAX if snapshot is None else snapshot.upto_ts
+    covered, rest = await _both_sides(source, upto)
+    readings = [log.read(covered)]
+    if snapshot is not None:
+        if _is_incomplete(log, snapshot):
+            # What is not there cannot be held against the snapshot, nor speak for it.
+            verdict, base = SnapshotVerdict.UNVERIFIABLE, snapshot
+            log = source.new_log()
+            _adopt(log, snapshot)
+            readings = [_without_gaps(reading) for reading in readings]
+        elif (flaw := _flaw(log, snapshot)) is not None:
+            verdict = SnapshotVerdict.MISMATCH
+            events.append(_false(snapshot, flaw))
+        else:
+            verdict = SnapshotVerdict.VERIFIED
+    readings.append(log.read(rest))
+    return Opening(log, snapshot, base, verdict, [], readings, events)
+
+
+async def _both_sides(source: Source, upto: int) -> tuple[list[object], list[object]]:
+    """The whole log: what is up to a `ts`, and what is above."""
+    covered: list[object] = []
+    rest: list[object] = []
+    checkpoint = 0
+    while True:
+        page = await source.transport.pull(source.document_key, checkpoint)
+        for element in page:
+            (covered if ts_of(element) <= upto else rest).append(element)
+        newest = max((ts_of(element) for element in page), default=checkpoint)
+        if newest <= checkpoint:
+            return covered, rest
+        checkpoint = newest
+
+
+def _without_gaps(reading: Reading) -> Reading:
+    return reading._replace(
+        events=[event for event in reading.events if not isinstance(event, Gap)]
+    )
+
+
+def _flaw(log: DocumentLog, snapshot: Snapshot) -> str | None:
+    """What in a snapshot is not as the log says."""
+    if not same_state(log.crdt, snapshot):
+        return "the log folds to another state"
+    if snapshot.upto_ts != log.checkpoint:
+        return "`uptoTs` is no element's"
+    if snapshot.seqs is not None:
+        if log.tracker.writer_seq() != snapshot.writer_seq:
+            return "`writerSeq` counts other elements"
+        if log.tracker.seqs() != snapshot.seqs:
+            return "`seqs` counts other elements"
+    return None
+
+
+def _is_incomplete(log: DocumentLog, snapshot: Snapshot) -> bool:
+    """Whether something that a snapshot covers is missing from a log, or cannot be read."""
+    replicas = [*snapshot.writer_seq, *(snapshot.seqs or ())]
+    covered = {replica.partition(":")[0] for replica in replicas}
+    is_author_gone = not covered <= log.tracker.authors()
+    return bool(log.tracker.gaps() or log.unreadable or is_author_gone)
+
+
+async def _retain_below(
+    source: Source, snapshot: Snapshot, count: int
+) -> tuple[list[Element], bool]:
+    """The newest elements that a snapshot covers, and whether they contradict it."""
+    tail = getattr(source.transport, "tail", None)
+    if tail is not None:
+        page = await tail(source.document_key, snapshot.upto_ts, count)
+    else:
+        page = await _page_below(source, snapshot.upto_ts, count)
+    checker = source.new_log()
+    checker.tracker.cover_unknown()
+    checker.counter = snapshot.crdt.counter
+    entries = checker.read(page).folded
+    is_false = _contradicts(entries, snapshot, is_whole=len(page) < count)
+    return [entry.element for entry in entries], is_false
+
+
+async def _page_below(source: Source, upto: int, count: int) -> list[object]:
+    """The newest elements up to a `ts`, from a transport that can only read forward."""
+    newest: deque[object] = deque(maxlen=count)
+    checkpoint = 0
+    while True:
+        page = await source.transport.pull(source.document_key, checkpoint)
+        newest.extend(element for element in page if ts_of(element) <= upto)
+        last = max((ts_of(element) for element in page), default=checkpoint)
+        if last <= checkpoint or last >= upto:
+            return list(newest)
+        checkpoint = last
+
+
+def _contradicts(tail: Sequence[Entry], snapshot: Snapshot, *, is_whole: bool) -> bool:
+    """Whether elements that a snapshot covers hold edits that its state does not."""
+    crdt = snapshot.crdt.clone()
+    changes: list[Change] = []
+    counter = 0 if is_whole else None
+    for entry in tail:
+        highest = highest_counter(entry.runs)
+        # After a jump that no honest writer makes, the element may have been refused, which its
+        # producer knew and this reader cannot: what came before the tail would tell.
+        if counter is not None and highest <= counter + COUNTER_JUMP_MAX // 2:
+            crdt.fold_runs(entry.runs, changes)
+        counter = max(counter or 0, highest)
+    # A peer that knows no sessions knows no maps either, and cannot be held to them.
+    return any(snapshot.seqs is not None or not isinstance(each, MapChanged) for each in changes)
+
+
+def _false(snapshot: Snapshot, reason: str) -> Rejection:
+    return Rejection(None, snapshot.produced_by, reason, snapshot.document, proven=True)

@@ -1,0 +1,172 @@
+"""What a session has written and the log does not hold yet.
+
+    edits ──► recorded ──► sealed ──► acknowledged ──► read in the log
+              (in memory)  (sent, the same bytes each time)
+
+- Edits are moved here before anything is awaited; a commit that fails leaves them here.
+- The bodies of a session form one chain and count up by one, whatever happens in between.
+- An acknowledgement is believed only once the element was read: what a relay acknowledged and
+  does not hold is sent again.
+- What waits is sealed anew when the key epoch moves on, unless the log holds it already.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from walstore.canon import canonical_bytes
+from walstore.crdt import Run, WalCrdt
+from walstore.document.ledger import Entry
+from walstore.document.log import DocumentLog
+from walstore.document.sealing import Sealed, Sealer
+from walstore.wire.element import Element
+from walstore.wire.limits import SEEN_SESSIONS_MAX
+
+
+class Outbox:
+    """The way of one session's edits into the log."""
+
+    __slots__ = (
+        "_acknowledged",
+        "_author_seq",
+        "_news",
+        "_prev",
+        "_recorded",
+        "_sealed",
+        "_sealer",
+        "_seq",
+    )
+
+    def __init__(self, sealer: Sealer) -> None:
+        """Seal with `sealer`, from the session's first element on."""
+        self._sealer = sealer
+        self._recorded: list[Run] = []
+        self._sealed: deque[Sealed] = deque()
+        self._acknowledged: dict[str, Sealed] = {}
+        self._seq = 0
+        self._author_seq = 0
+        self._prev: str | None = None
+        # What was seen of others since the last element: the highest seq by replica.
+        self._news: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._sealed)
+
+    @property
+    def unconfirmed(self) -> int:
+        """How many bodies were not read in the log yet, acknowledged or not."""
+        return len(self._sealed) + len(self._acknowledged)
+
+    @property
+    def has_written(self) -> bool:
+        """Whether the session has sealed anything yet."""
+        return self._seq > 0
+
+    def start(self, *, author_seq: int, prev: str | None) -> None:
+        """Go on from what the log holds of the author."""
+        self._news.clear()
+        self.observe(author_seq)
+        if not self._seq:
+            self._prev = prev
+
+    def observe(self, author_seq: int) -> None:
+        """Count on from what the author has written elsewhere."""
+        self._author_seq = max(self._author_seq, author_seq)
+
+    def note(self, entry: Entry, session: str) -> None:
+        """Take note of an element of another session, to tell that it was seen."""
+        header = entry.header
+        if header is not None and header.session != session:
+            self._news[f"{entry.author}:{header.session}"] = header.seq
+
+    def record(self, runs: list[Run]) -> None:
+        """Take over edits."""
+        self._recorded += runs
+
+    def seal(self, log: DocumentLog) -> None:
+        """Seal what was recorded, and let the log know it as its own."""
+        if not self._recorded:
+            return
+        seen = self._newly_seen()
+        bodies = self._sealer.seal(
+            self._recorded,
+            seq=self._seq + 1,
+            author_seq=self._author_seq + 1,
+            prev=self._prev,
+            seen=seen,
+        )
+        self._recorded = []
+        for replica in seen:
+            del self._news[replica]
+        for sealed in bodies:
+            self._sealed.append(sealed)
+            log.adopt_own(_own_entry(sealed))
+        self._seq += len(bodies)
+        self._author_seq += len(bodies)
+        self._prev = bodies[-1].link
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether what waits was sealed in a key epoch that is over."""
+        return bool(self._sealed) and self._sealed[0].epoch != self._sealer.epoch
+
+    def renew(self, log: DocumentLog) -> None:
+        """Seal what waits anew, less what the log, read just now, holds already."""
+        waiting = [sealed for sealed in self._sealed if not log.holds(sealed.link)]
+        renewed: dict[str | None, Sealed] = {}
+        for sealed in waiting:
+            prev = None if sealed.header is None else sealed.header.prev
+            prev = renewed[prev].link if prev in renewed else prev
+            renewed[sealed.link] = self._sealer.renew(sealed, prev)
+        self._sealed = deque(renewed.values())
+        for sealed in waiting:
+            log.disown(sealed.link)
+            log.adopt_own(_own_entry(renewed[sealed.link]))
+        if self._prev in renewed:
+            self._prev = renewed[self._prev].link
+
+    def next(self) -> Sealed | None:
+        """What is to be sent next, None if nothing waits."""
+        return self._sealed[0] if self._sealed else None
+
+    def acknowledge(self, sealed: Sealed) -> None:
+        """A relay says that it holds what was sent."""
+        self._sealed.remove(sealed)
+        self._acknowledged[sealed.link] = sealed
+
+    def confirm(self, log: DocumentLog) -> None:
+        """Let what was acknowledged, and is not in the log that was read to its end, be resent."""
+        acknowledged, self._acknowledged = self._acknowledged, {}
+        gone = [sealed for link, sealed in acknowledged.items() if not log.holds(link)]
+        self._sealed.extendleft(reversed(gone))
+
+    def carry_over(self, log: DocumentLog) -> None:
+        """Take what is on its way into a new fold of the log."""
+        for sealed in [*self._acknowledged.values(), *self._sealed]:
+            if not log.holds(sealed.link):
+                log.adopt_own(_own_entry(sealed))
+                log.crdt.fold_runs(sealed.runs)
+        self.fold_recorded(log.crdt)
+
+    def fold_recorded(self, crdt: WalCrdt) -> None:
+        """Fold what was recorded and is not sealed yet."""
+        crdt.fold_runs(self._recorded)
+
+    def _newly_seen(self) -> dict[str, int]:
+        """What the next element reports as seen: as much as leaves room for all else in it."""
+        return dict(self._within(self._sealer.bytes_max // 8))
+
+    def _within(self, room: int) -> Iterator[tuple[str, int]]:
+        for count, (replica, seq) in enumerate(self._news.items()):
+            room -= len(canonical_bytes([replica, seq]))
+            if room < 0 or count == SEEN_SESSIONS_MAX:
+                return
+            yield replica, seq
+
+
+def _own_entry(sealed: Sealed) -> Entry:
+    """The entry of an own element that has no place in the log yet."""
+    body = sealed.body
+    element = Element(0, body.canonical, body.author, body.signature)
+    return Entry(element, sealed.link, sealed.header, sealed.author_seq, sealed.runs)
