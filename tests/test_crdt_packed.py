@@ -81,6 +81,18 @@ def test_a_lazily_read_state_is_the_eagerly_read_one(ops: list[AnyOp]) -> None:
     lazy.check()
 
 
+def test_without_removed_values_all_that_shows_is_the_same_and_edits_go_on() -> None:
+    source = written()
+    shallow = lazily(source.export_packed(keep_removed=False))
+    assert shallow.materialize() == source.materialize()
+    assert shallow.list_ids("body") == source.list_ids("body")
+    assert "wide" not in str(shallow.export_packed())
+    for crdt in (source, shallow):
+        Writer(crdt, "bo").insert_text("body", 5, ",")
+    assert shallow.text("body") == source.text("body") == "Hello, world"
+    shallow.check()
+
+
 def damaged(place: int, value: Any) -> list[Any]:
     packed = written().export_packed()
     packed[3][0][place] = value

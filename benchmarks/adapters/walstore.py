@@ -121,7 +121,7 @@ class Library(Adapter):
         return document
 
     def shallow_snapshot(self, document: Document) -> bytes:
-        return self.snapshot(document)
+        return _deflated(document.crdt.export_packed(keep_removed=False))
 
     def replica(self, number: int) -> Document:
         return Document(f"{number:064x}:0")

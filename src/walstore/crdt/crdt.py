@@ -249,15 +249,18 @@ class WalCrdt:
         """
         self._replace(exchange.import_state(state))
 
-    def export_packed(self) -> list[Any]:
-        """The full state in the packed format.
+    def export_packed(self, *, keep_removed: bool = True) -> list[Any]:
+        """The state in the packed format.
+
+        Args:
+            keep_removed: Whether to keep the values of removed list elements. Nothing that shows
+                depends on them, but without them the canonical state is another one.
 
         Raises:
             StateTooLargeError: No reader would accept it.
         """
-        packed = pack_state(
-            exchange.to_state(self._registers, self.lists, self._maps, self.counter)
-        )
+        state = exchange.to_state(self._registers, self.lists, self._maps, self.counter)
+        packed = pack_state(state, keep_removed=keep_removed)
         return [fresh(part) for part in packed]
 
     def import_packed(self, packed: object, *, lazy: bool = False) -> None:
