@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from walstore.crdt.changes import Change, ListChanged
@@ -51,10 +51,13 @@ class RunSequence:
         self.high = 0
         self.tree = Tree(spans or [])
         self._indexes: dict[str, SpanIndex] = {}
-        if spans:
-            for replica, own in groupby(sorted(spans, key=_clock), key=_replica):
-                index = self._indexes[replica] = SpanIndex(list(own))
-                self.high = max(self.high, index.last.counter + len(index.last.values) - 1)
+        by_replica: dict[str, list[Span]] = {}
+        for span in spans or ():
+            by_replica.setdefault(span.replica, []).append(span)
+        for replica, own in by_replica.items():
+            own.sort(key=attrgetter("counter"))
+            index = self._indexes[replica] = SpanIndex(own)
+            self.high = max(self.high, index.last.counter + len(index.last.values) - 1)
         # Elements in order of arrival: closed stretches, then the one that may still grow.
         self._arrived = arrived or []
         self._open_replica = ""
@@ -575,14 +578,6 @@ class RunSequence:
         del left.leaf.spans[place]
         self._indexes[right.replica].drop(right)
         left.values = left.values + right.values  # type: ignore[operator]
-
-
-def _clock(span: Span) -> tuple[str, int]:
-    return span.replica, span.counter
-
-
-def _replica(span: Span) -> str:
-    return span.replica
 
 
 def _joined(values: Values) -> str:
