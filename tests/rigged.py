@@ -51,6 +51,11 @@ def state_of(doc: WalDocument) -> str:
     return doc._log.crdt.canonical_state()
 
 
+def counter_of(doc: WalDocument) -> int:
+    """The highest counter that a document has stamped or seen."""
+    return doc._log.crdt.counter
+
+
 class RiggedLog:
     """One log, as honest as the test lets it be."""
 

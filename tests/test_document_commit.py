@@ -38,9 +38,12 @@ from walstore.document import (
     Body,
     Event,
     NotOpenError,
+    ReadOnlyError,
     RejectedElementsError,
     Rejection,
+    RollbackDetectedError,
     SessionUsedError,
+    SnapshotRefusedError,
     ValueTooLargeError,
     WalDocument,
 )
@@ -607,7 +610,7 @@ async def test_a_value_that_fits_no_element_is_refused_at_the_call(name: str, wi
 async def test_the_largest_value_that_is_taken_fits(name: str, wire: str, seal: str) -> None:
     log = RiggedLog()
     doc = await opened(log, wire=wire, encryptor=sealing(seal))
-    size = doc._sealer.bytes_max // 2 - 10
+    size = limit_of(wire) // 2 - 50
     EDITS_OF_ONE_VALUE[name](doc, "x" * size)
     # Many sessions to report as seen, with names as long as they may be, leave it no less room.
     for number in range(70):
@@ -977,6 +980,73 @@ async def test_a_large_commit_is_one_chain() -> None:
     links = [link_of(element) for element in log.elements]
     assert len(links) > 2
     assert [element["data"]["x"].get("prev") for element in log.elements] == [None, *links[:-1]]
+
+
+class _BrokenOnSecondPage(RiggedLog):
+    """Serves one element at a time, and fails after the first page, once."""
+
+    is_broken = False
+
+    async def pull(self, document_key: str, checkpoint: int) -> Sequence[object]:
+        if self.is_broken and checkpoint:
+            self.is_broken = False
+            raise OfflineError
+        return await super().pull(document_key, checkpoint)
+
+
+@pytest.mark.parametrize("mode", ["skip", "throw"])
+async def test_what_was_noticed_before_a_pull_failed_is_told_once(mode: str) -> None:
+    log = _BrokenOnSecondPage(page_size=1)
+    events: list[Event] = []
+    doc = await opened(log, on_event=events.append, on_author_error=mode)
+    put_in(log, write_starfish(BOB, [{"t": "set"}]))
+    put_in(log, write_starfish(BOB, [set_op(BOB, 1, "good")], seq=2))
+    log.is_broken = True
+    with pytest.raises(OfflineError):
+        await doc.pull()
+    assert [type(event) for event in events] == [Rejection]
+    # Who wants rejections raised gets this one with the next call that comes through.
+    if mode == "throw":
+        with pytest.raises(RejectedElementsError):
+            await doc.pull()
+    else:
+        assert await doc.pull() == 1
+    assert await doc.pull() == 0
+    assert len(events) == 1
+    assert doc.field("title") == "good"
+
+
+async def test_what_was_noticed_before_a_snapshot_was_refused_is_told() -> None:
+    log = RiggedLog()
+    events: list[Event] = []
+    options: dict[str, Any] = {"on_author_error": "skip", "on_event": events.append}
+    doc = await opened(log, snapshot_store=RiggedSnapshots(), **options)
+    put_in(log, write_starfish(BOB, [{"t": "set"}]))
+    with pytest.raises(SnapshotRefusedError):
+        await doc.snapshot()
+    assert [type(event) for event in events] == [Rejection]
+    with pytest.raises(SnapshotRefusedError):
+        await doc.snapshot()
+    assert len(events) == 1
+
+
+async def test_a_log_that_was_emptied_while_the_document_was_closed_is_a_rollback() -> None:
+    log = RiggedLog()
+    doc = document(log)
+    async with doc:
+        doc.set_field("a", 1)
+        await doc.commit()
+        await doc.pull()
+        doc.set_field("b", "waits")
+    log.elements.clear()
+    with pytest.raises(RollbackDetectedError):
+        await doc.open()
+    assert doc.materialize() == {"b": "waits"}
+    with pytest.raises(ReadOnlyError):
+        await doc.commit()
+    doc.accept_rollback()
+    await doc.commit()
+    assert (await read_fresh(log)).field("b") == "waits"
 
 
 async def test_rejections_raise_after_the_good_elements_were_folded() -> None:

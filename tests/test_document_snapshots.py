@@ -20,6 +20,7 @@ from tests.rigged import (
     JsonElement,
     RiggedLog,
     RiggedSnapshots,
+    counter_of,
     document,
     opened,
     put_in,
@@ -514,6 +515,24 @@ async def test_a_pruned_log_opens_from_the_snapshot(pruned: str, posture: str, w
         assert reader.snapshot_verified is (True if is_whole else None)
 
 
+async def test_a_pruned_log_speaks_for_no_snapshot_even_if_nothing_of_it_shows() -> None:
+    """What was pruned left no trace in the state; that it was true can still not be known."""
+    log, store = RiggedLog(), RiggedSnapshots()
+    alice = await opened(log, ALICE, snapshot_store=store)
+    for value in ("overwritten", "shown"):
+        alice.set_field("title", value)
+        await alice.commit()
+    await alice.snapshot()
+    log.prune(1)
+    events: list[Event] = []
+    reader = await opened(
+        log, CAROL, snapshot_store=store, posture="re-derive", on_event=events.append
+    )
+    assert reader.snapshot_verdict is SnapshotVerdict.UNVERIFIABLE
+    assert events == []
+    assert reader.detected_gaps() == []
+
+
 @every_posture
 async def test_a_log_pruned_to_nothing_opens_from_the_snapshot(posture: str) -> None:
     log, store = await filled()
@@ -586,16 +605,16 @@ async def test_sessions_come_and_go_over_snapshots_without_false_alarms(wire: st
 async def test_no_snapshot_is_signed_over_a_gap() -> None:
     log, _ = await filled()
     holed = log.kept(lambda element: element["ts"] != 1)
-    producer = await opened(holed, BOB, snapshot_store=RiggedSnapshots())
+    store = RiggedSnapshots()
+    producer = await opened(holed, BOB, snapshot_store=store)
     with pytest.raises(SnapshotRefusedError, match="gap"):
         await producer.snapshot()
-    assert isinstance(producer._source.snapshot_store, RiggedSnapshots)
-    assert producer._source.snapshot_store.document is None
+    assert store.document is None
     # The hole is filled: late, and under another `ts`.
     first = log.elements[0]
     holed.add(first["data"], first["authorPubkey"], first["authorSignature"])
     await producer.snapshot()
-    reader = await opened(RiggedLog(), CAROL, snapshot_store=producer._source.snapshot_store)
+    reader = await opened(RiggedLog(), CAROL, snapshot_store=store)
     assert state_of(reader) == state_of(await full_fold(log))
 
 
@@ -693,11 +712,11 @@ async def test_an_edit_after_a_snapshot_wins(posture: str, wire: str) -> None:
     writer.delete_field("gone")
     await writer.commit()
     await writer.snapshot()
-    highest = writer._log.crdt.counter
+    highest = counter_of(writer)
     log.prune(2)
     for who in (ALICE, BOB):
         doc = await opened(log, who, snapshot_store=store, posture=posture, wire=wire)
-        assert doc._log.crdt.counter >= highest
+        assert counter_of(doc) >= highest
         doc.set_field("title", "new")
         assert doc.field("title") == "new"
         doc.insert_text("text", 0, who.public_key[:4])
@@ -750,39 +769,48 @@ steps = st.lists(
 )
 
 
-async def _step(docs: list[WalDocument], log: RiggedLog, what: str, who: int, number: int) -> None:
-    doc = docs[who]
-    match what:
-        case "edit":
-            doc.set_field(f"f{number % 3}", number)
-            doc.insert("list", number, number)
-        case "text":
-            doc.set_text("text", doc.text("text")[number:] + "abcdefgh"[number:])
-        case "remove":
-            doc.remove_at("list", number)
-            doc.delete_field(f"f{number % 3}")
-        case "map":
-            doc.put("map", str(number % 2), number)
-            doc.drop("map", str((number + 1) % 2))
-        case "snapshot":
-            await doc.snapshot()
-        case "prune":
-            store = doc._source.snapshot_store
-            if isinstance(store, RiggedSnapshots) and store.document is not None:
-                for reader in docs:
-                    # Who has not read what is pruned has to open the document anew.
-                    await reader.pull()
-                log.prune(min(stored(store)["uptoTs"], number * 3))
-        case "pull":
-            await doc.pull()
-        case _:
-            docs[who] = await opened(
-                log,
-                doc._identity,
-                snapshot_store=doc._source.snapshot_store,
-                wire=doc._producer.profile.value,
-            )
-    await docs[who].commit()
+class _Scene:
+    """Three people at one log, who come and go."""
+
+    people = (ALICE, BOB, CAROL)
+
+    def __init__(self, wire: str) -> None:
+        self.log, self.store, self.wire = RiggedLog(), RiggedSnapshots(), wire
+        self.docs: list[WalDocument] = []
+
+    async def join(self, who: int) -> WalDocument:
+        return await opened(self.log, self.people[who], snapshot_store=self.store, wire=self.wire)
+
+    async def prune(self, upto: int) -> None:
+        for reader in self.docs:
+            # Who has not read what is pruned has to open the document anew.
+            await reader.pull()
+        if self.store.document is not None:
+            self.log.prune(min(stored(self.store)["uptoTs"], upto))
+
+    async def step(self, what: str, who: int, number: int) -> None:
+        doc = self.docs[who]
+        match what:
+            case "edit":
+                doc.set_field(f"f{number % 3}", number)
+                doc.insert("list", number, number)
+            case "text":
+                doc.set_text("text", doc.text("text")[number:] + "abcdefgh"[number:])
+            case "remove":
+                doc.remove_at("list", number)
+                doc.delete_field(f"f{number % 3}")
+            case "map":
+                doc.put("map", str(number % 2), number)
+                doc.drop("map", str((number + 1) % 2))
+            case "snapshot":
+                await doc.snapshot()
+            case "prune":
+                await self.prune(number * 3)
+            case "pull":
+                await doc.pull()
+            case _:
+                doc = self.docs[who] = await self.join(who)
+        await doc.commit()
 
 
 @settings(deadline=None, max_examples=80)
@@ -790,11 +818,12 @@ async def _step(docs: list[WalDocument], log: RiggedLog, what: str, who: int, nu
 async def test_snapshot_and_tail_are_the_full_fold(
     script: list[tuple[str, int, int]], wire: str
 ) -> None:
-    log, store = RiggedLog(), RiggedSnapshots()
+    scene = _Scene(wire)
+    log, store, docs = scene.log, scene.store, scene.docs
+    docs += [await scene.join(who) for who in range(3)]
     whole: dict[int, JsonElement] = {}
-    docs = [await opened(log, who, snapshot_store=store, wire=wire) for who in (ALICE, BOB, CAROL)]
     for what, who, number in script:
-        await _step(docs, log, what, who, number)
+        await scene.step(what, who, number)
         whole.update({element["ts"]: element for element in log.elements})
     expected = state_of(await full_fold(RiggedLog([whole[ts] for ts in sorted(whole)])))
     for doc in docs:

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 from weakref import WeakSet
@@ -26,6 +27,9 @@ _EDITS_MAX = 256
 
 # First shown position, size, first position by now.
 Segment: TypeAlias = tuple[int, int, int]
+
+# Position, how many elements went there, and how many came.
+Edit: TypeAlias = tuple[int, int, int]
 
 
 class ListBase:
@@ -79,22 +83,45 @@ class ListBase:
                 segments.append((start + gone, size - gone, at + gone - removed + inserted))
         self._segments = segments
 
+    def shift_all(self, edits: Sequence[Edit]) -> None:
+        """Follow several changes of the list at once; they are ascending and do not overlap."""
+        segments: list[Segment] = []
+        moved = place = 0
+        for start, size, at in self._segments:
+            end, kept = at + size, at
+            while place < len(edits):
+                position, removed, inserted = edits[place]
+                if position >= end and position + removed > at:
+                    break
+                if position > kept:
+                    segments.append((start + kept - at, position - kept, kept + moved))
+                kept = max(kept, min(position + removed, end))
+                if position + removed > end:
+                    break
+                moved += inserted - removed
+                place += 1
+            if kept < end:
+                segments.append((start + kept - at, end - kept, kept + moved))
+        self._segments = segments
+
     def ranges(self, start: int, count: int) -> Iterator[Segment]:
         """Those of `count` shown elements that are still there."""
         end = start + count
-        for first, size, at in self._segments:
+        place = max(bisect_right(self._segments, (start, _EVERYTHING, 0)) - 1, 0)
+        while place < len(self._segments) and self._segments[place][0] < end:
+            first, size, at = self._segments[place]
             low, high = max(first, start), min(first + size, end)
             if low < high:
                 yield low, high - low, at + low - first
+            place += 1
 
     def gap(self, start: int) -> int:
         """Where to insert before a shown position: after the nearest one that is still there."""
-        place = 0
-        for first, size, at in self._segments:
-            if first >= start:
-                break
-            place = at + min(size, start - first)
-        return place
+        place = bisect_left(self._segments, (start, 0, 0)) - 1
+        if place < 0:
+            return 0
+        first, size, at = self._segments[place]
+        return at + min(size, start - first)
 
     def hunks(self, position: int, removed: int, inserted: Shown) -> list[Hunk[Any]]:
         """What an edit of the list of now, before it is followed, makes of what was shown."""
@@ -153,6 +180,11 @@ class Bases:
         """Let every base of a list follow a change."""
         for base in self._live.get(name, ()):
             base.shift(position, removed, inserted)
+
+    def shift_all(self, name: str, edits: Sequence[Edit]) -> None:
+        """Let every base of a list follow several changes, ascending and not overlapping."""
+        for base in self._live.get(name, ()):
+            base.shift_all(edits)
 
     def edit(self, name: str, position: int, removed: int, inserted: Shown) -> None:
         """Follow an own edit by position: who makes it counts it among what was shown last."""

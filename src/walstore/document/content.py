@@ -419,29 +419,36 @@ class Content:
             return
         ranges = [each for hunk in hunks for each in base.ranges(hunk.start, hunk.removed)]
         gaps = [base.gap(hunk.start) for hunk in hunks]
-        # What was shown last is what the edits leave; the steps on the way there are not.
-        self._bases.latest.pop(name, None)
         gone = 0
         for _, size, at in ranges:
-            self._remove(name, at - gone, size)
+            self._writer.remove(name, at - gone, size)
             gone += size
+        edits = [(at, size, 0) for _, size, at in ranges]
         places: list[int] = []
-        come = 0
+        come = before = passed = 0
         for hunk, gap in zip(hunks, gaps, strict=True):
-            before = sum(min(size, gap - at) for _, size, at in ranges if at < gap)
-            place = gap - before + come
-            places.append(place)
+            while passed < len(ranges) and ranges[passed][2] < gap:
+                before += ranges[passed][1]
+                passed += 1
+            places.append(gap - before + come)
             if hunk.inserted:
-                self._insert(name, place, hunk.inserted)
+                self._write(name, places[-1], hunk.inserted)
                 come += len(hunk.inserted)
+                edits.append((gap, 0, len(hunk.inserted)))
+        self.version += 1
+        # Of several edits at one position the inserts come first, in their order.
+        self._bases.shift_all(name, sorted(edits, key=lambda edit: edit[:2]))
         self._bases.keep(name, edited_base(base, hunks, places, value))
 
-    def _insert(self, name: str, index: int, values: Any) -> None:
-        index = min(max(index, 0), self.crdt.list_length(name))
+    def _write(self, name: str, index: int, values: Any) -> None:
         if isinstance(values, str):
             self._writer.insert_text(name, index, values)
         else:
             self._writer.insert(name, index, values)
+
+    def _insert(self, name: str, index: int, values: Any) -> None:
+        index = min(max(index, 0), self.crdt.list_length(name))
+        self._write(name, index, values)
         self.version += 1
         self._bases.edit(name, index, 0, _as_shown(values))
 

@@ -157,6 +157,9 @@ class WalDocument:
         self._verdict = SnapshotVerdict.NONE
         self._retained: deque[Element] = deque(maxlen=max(retain_tail_n, 0))
         self._quarantined: list[Rejection] = []
+        # Noticed and not told yet; told, and not raised yet because the call failed otherwise.
+        self._noticed: list[Event] = []
+        self._told: list[Event] = []
 
     # ── opening ────────────────────────────────────────────────────────────────────────
 
@@ -174,9 +177,10 @@ class WalDocument:
         async with self._lock:
             if self._is_open:
                 return self
-            events = await self._bootstrap()
+            await self._bootstrap()
             self._is_open = True
-        self._report(events, is_opening=True)
+        self._tell()
+        self._raise(is_opening=True)
         return self
 
     async def __aenter__(self) -> WalDocument:
@@ -185,8 +189,9 @@ class WalDocument:
     async def __aexit__(self, *_: object) -> None:
         self._is_open = False
         self._outbox.record(self._content.take())
+        self._marks = self.marks
 
-    async def _bootstrap(self) -> list[Event]:
+    async def _bootstrap(self) -> None:
         opening = await open_document(
             self._source,
             self._posture,
@@ -206,25 +211,24 @@ class WalDocument:
         self._retained.clear()
         self._retained.extend(opening.retained)
         self._quarantined.clear()
-        events = list(opening.events)
+        self._noticed += opening.events
         for reading in opening.readings:
-            self._note(reading, events)
-        self._check_marks(events)
-        return events
+            self._note(reading)
+        self._check_marks()
 
     def _new_content(self, log: DocumentLog) -> Content:
         replica = f"{self._identity.public_key}:{self.session}"
         return Content(log.crdt, replica, self._sealer.check_value, self._sealer.check_name)
 
-    def _note(self, reading: Reading, events: list[Event]) -> int:
+    def _note(self, reading: Reading) -> int:
         """Take in what came of a page; how many elements were folded."""
-        events += reading.events
+        self._noticed += reading.events
         self._quarantined += [
             event for event in reading.events if isinstance(event, Rejection) and event.proven
         ]
         for entry in reading.folded:
             self._retained.append(entry.element)
-            self._outbox.note(entry, self.session)
+            self._outbox.note(entry, f"{self._identity.public_key}:{self.session}")
         return len(reading.folded)
 
     def _check_session(self, log: DocumentLog) -> None:
@@ -235,7 +239,8 @@ class WalDocument:
         if is_counted or log.ledger.has_replica(replica) or log.crdt.has_replica(replica):
             raise SessionUsedError(self.session)
 
-    def _check_marks(self, events: list[Event]) -> None:
+    def _check_marks(self) -> None:
+        events = self._noticed
         if self._log.checkpoint < self._marks.ts:
             events.append(Rollback(f"it ends at {self._log.checkpoint}, before {self._marks.ts}"))
         for replica, seq in self._marks.seqs.items():
@@ -435,19 +440,27 @@ class WalDocument:
             TransportError: Something is not known to be stored; it is sent again next time.
         """
         self._writable()
-        async with self._lock:
-            self._outbox.record(self._content.take())
-            self._outbox.seal(self._log)
-            ts: int | None = None
-            while True:
-                if self._outbox.is_outdated:
-                    await self._renew_seals()
-                sealed = self._outbox.next()
-                if sealed is None:
-                    return ts
-                answer = await self._source.transport.append(self.document_key, sealed.body)
-                ts = _checked_ts(answer)
-                self._outbox.acknowledge(sealed)
+        try:
+            async with self._lock:
+                self._outbox.record(self._content.take())
+                self._outbox.seal(self._log)
+                return await self._send()
+        finally:
+            self._tell()
+
+    async def _send(self) -> int | None:
+        ts: int | None = None
+        while True:
+            if self._outbox.is_outdated:
+                # What the relay holds, its answer having been lost, must not be written again.
+                await self._pull()
+                self._outbox.renew(self._log)
+            sealed = self._outbox.next()
+            if sealed is None:
+                return ts
+            answer = await self._source.transport.append(self.document_key, sealed.body)
+            ts = _checked_ts(answer)
+            self._outbox.acknowledge(sealed)
 
     async def pull(self) -> int:
         """Read, check and fold what is new in the log.
@@ -461,10 +474,12 @@ class WalDocument:
             TransportError: The log cannot be read now.
         """
         self._opened()
-        events: list[Event] = []
-        async with self._lock:
-            folded = await self._pull(events)
-        self._report(events)
+        try:
+            async with self._lock:
+                folded = await self._pull()
+        finally:
+            self._tell()
+        self._raise()
         return folded
 
     async def snapshot(self, *, over_gaps: bool = False) -> dict[str, Any]:
@@ -484,11 +499,13 @@ class WalDocument:
         store = self._source.snapshot_store
         if store is None:
             raise NoSnapshotStoreError
-        events: list[Event] = []
-        async with self._lock:
-            await self._pull(events)
-            document = await self._publish(store, over_gaps)
-        self._report(events)
+        try:
+            async with self._lock:
+                await self._pull()
+                document = await self._publish(store, over_gaps)
+        finally:
+            self._tell()
+        self._raise()
         return document
 
     async def retry_unreadable(self) -> int:
@@ -498,17 +515,17 @@ class WalDocument:
             How many elements were folded.
         """
         self._opened()
-        events: list[Event] = []
         async with self._lock:
             changes: list[Change] = []
-            folded = self._note(self._log.read_again(changes), events)
+            folded = self._note(self._log.read_again(changes))
             self._content.follow(changes)
             self._restore_order()
-        self._report(events)
+        self._tell()
+        self._raise()
         return folded
 
     def _restore_order(self) -> None:
-        """Fold anew if a late element should have come before one that used its clock again."""
+        """Fold anew if an element was folded late."""
         if not self._log.is_out_of_order:
             return
         crdt = self._log.refolded(self._base.crdt if self._base is not None else None)
@@ -519,22 +536,14 @@ class WalDocument:
         self._log.crdt = crdt
         self._content.replace(crdt)
 
-    async def _pull(self, events: list[Event]) -> int:
+    async def _pull(self) -> int:
         folded = 0
         async for reading in read_on(self._source, self._log, self._content.follow):
-            folded += self._note(reading, events)
+            folded += self._note(reading)
         self._restore_order()
         self._outbox.confirm(self._log)
         self._outbox.observe(self._log.tracker.highest(self._identity.public_key, None))
         return folded
-
-    async def _renew_seals(self) -> None:
-        """Seal what waits anew, because the key epoch has moved on since."""
-        # What the relay holds already, its answer having been lost, must not be written again.
-        events: list[Event] = []
-        await self._pull(events)
-        self._tell(events)
-        self._outbox.renew(self._log)
 
     async def _publish(self, store: SnapshotStore, over_gaps: bool) -> dict[str, Any]:
         reasons = obstacles(self._source, self._log, self._quarantined)
@@ -604,9 +613,17 @@ class WalDocument:
             raise ReadOnlyError(self._read_only)
         return self._opened()
 
-    def _report(self, events: list[Event], *, is_opening: bool = False) -> None:
-        """Tell what was noticed, then raise if that was asked for."""
-        self._tell(events)
+    def _tell(self) -> None:
+        """Tell what was noticed, each thing once, whatever else went wrong."""
+        events, self._noticed = self._noticed, []
+        self._told += events
+        if self._on_event is not None:
+            for event in events:
+                self._on_event(event)
+
+    def _raise(self, *, is_opening: bool = False) -> None:
+        """Raise for what was told since the last time, if that was asked for."""
+        events, self._told = self._told, []
         rollbacks = [event for event in events if isinstance(event, Rollback)]
         if rollbacks:
             raise RollbackDetectedError(rollbacks[0].reason)
@@ -621,11 +638,6 @@ class WalDocument:
             raise SnapshotMismatchError(false[0].reason)
         if rejections:
             raise RejectedElementsError(rejections)
-
-    def _tell(self, events: list[Event]) -> None:
-        if self._on_event is not None:
-            for event in events:
-                self._on_event(event)
 
 
 def _newest_of(log: DocumentLog, author: str) -> str | None:

@@ -56,7 +56,7 @@ class Reading(NamedTuple):
     unreadable: int
 
 
-# Elements of each kind that are kept aside; past this the oldest are given up for good.
+# Elements that are kept aside for each reason; more of them are given up for good.
 UNPROVEN_MAX = 1024
 
 
@@ -230,8 +230,10 @@ class DocumentLog:
         except MalformedError as error:
             if isinstance(error, _TooFarError) and len(self._too_far) < UNPROVEN_MAX:
                 self._too_far[link] = candidate
+            self._count_unread(candidate)
             events.append(_rejection(candidate.element, error.reason, proven=True))
         except SealRejectedError as error:
+            self._count_unread(candidate)
             events.append(_rejection(candidate.element, str(error), proven=True))
         else:
             return [] if entry is None else [entry]
@@ -331,9 +333,15 @@ class DocumentLog:
         self.counter = self._start_counter = crdt.counter
 
     def _set_aside(self, candidate: _Candidate, link: str) -> None:
-        """Keep an element until its key arrives; it is not missing meanwhile."""
+        """Keep an element until its key arrives."""
         self.unreadable.setdefault(link, candidate.element)
+        self._count_unread(candidate)
+
+    def _count_unread(self, candidate: _Candidate) -> None:
+        """Count an element that is not folded: whatever is wrong with it, it is not missing."""
         author, header = candidate.element.author, candidate.header
+        if not self._is_writer(author):
+            return
         if header is not None:
             self.tracker.note(author, header.session, header.seq)
         if candidate.element.data.get("v") != 2:

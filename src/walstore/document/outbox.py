@@ -74,11 +74,14 @@ class Outbox:
         """Count on from what the author has written elsewhere."""
         self._author_seq = max(self._author_seq, author_seq)
 
-    def note(self, entry: Entry, session: str) -> None:
-        """Take note of an element of another session, to tell that it was seen."""
+    def note(self, entry: Entry, own: str) -> None:
+        """Take note of an element of another replica, to tell that it was seen."""
         header = entry.header
-        if header is not None and header.session != session:
-            self._news[f"{entry.author}:{header.session}"] = header.seq
+        if header is None:
+            return
+        replica = f"{entry.author}:{header.session}"
+        if replica != own:
+            self._news[replica] = max(self._news.get(replica, 0), header.seq)
 
     def record(self, runs: list[Run]) -> None:
         """Take over edits."""

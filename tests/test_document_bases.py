@@ -1,0 +1,74 @@
+"""Bases: what was shown is found again, however the list has changed since."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from walstore.document.bases import Edit, ListBase
+
+
+@st.composite
+def edits(draw: st.DrawFn, length: int) -> list[Edit]:
+    """Inserts and removes at ascending positions of a list, none inside another."""
+    made: list[Edit] = []
+    position = 0
+    for skip, removed, inserted in draw(
+        st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3)), max_size=6)
+    ):
+        position += skip
+        if position + removed > length:
+            break
+        made.append((position, removed, 0) if removed else (position, 0, inserted))
+        position += removed
+    return made
+
+
+@st.composite
+def bases_and_edits(draw: st.DrawFn) -> tuple[list[Edit], list[Edit]]:
+    """Edits since a list of twelve was shown, and further ones made at once."""
+    since = draw(edits(12))
+    length = 12 + sum(inserted - removed for _, removed, inserted in since)
+    return since, draw(edits(length))
+
+
+def shown(made: list[Edit]) -> ListBase:
+    """The base of a list of twelve that has followed edits one after the other."""
+    base = ListBase("abcdefghijkl")
+    moved = 0
+    for position, removed, inserted in made:
+        base.shift(position + moved, removed, inserted)
+        moved += inserted - removed
+    return base
+
+
+def places(base: ListBase) -> dict[int, int]:
+    """Where each shown element is by now."""
+    return {
+        first + offset: at + offset
+        for first, size, at in base.ranges(0, 12)
+        for offset in range(size)
+    }
+
+
+@given(bases_and_edits())
+def test_following_edits_at_once_is_following_them_one_by_one(
+    drawn: tuple[list[Edit], list[Edit]],
+) -> None:
+    since, at_once = drawn
+    together, one_by_one = shown(since), shown(since)
+    together.shift_all(at_once)
+    moved = 0
+    for position, removed, inserted in at_once:
+        one_by_one.shift(position + moved, removed, inserted)
+        moved += inserted - removed
+    assert places(together) == places(one_by_one)
+
+
+@given(bases_and_edits(), st.integers(0, 12))
+def test_a_gap_is_right_behind_the_nearest_element_that_is_still_there(
+    drawn: tuple[list[Edit], list[Edit]], start: int
+) -> None:
+    base = shown(drawn[0])
+    before = [place for element, place in places(base).items() if element < start]
+    assert base.gap(start) == (before[-1] + 1 if before else 0)
