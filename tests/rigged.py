@@ -183,6 +183,8 @@ class Gates:
                 await checkpoint()
             if self._waiting:
                 self.release(choose())
+        for task in tasks:
+            task.result()
 
 
 # ── elements of hostile writers ────────────────────────────────────────────────────────

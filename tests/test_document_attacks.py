@@ -762,18 +762,25 @@ async def test_a_clock_used_again_before_the_element_that_used_it_first_is_prove
 
 
 async def test_what_was_shown_is_still_a_base_after_the_order_was_restored() -> None:
-    log = await conversation()
+    log = RiggedLog()
+    alice = await opened(log, ALICE, session_nonce="s")
+    alice.set_text("text", "abcdef")
+    await alice.commit()
     reader, _ = await read(log)
-    base, shown = reader.view(), reader.text("text")
+    base = reader.view()
     early = Insert("text", replica(BOB), 50, "", 0, "EARLY ")
     first, last = vouched([early], last=[])
     put_in(log, first)
-    put_in(log, write_packed(CAROL, [Insert("text", replica(CAROL), 51, "", 0, "LATE ")]))
+    # The same clocks once more, for other words in another place.
+    again = Insert("text", replica(BOB), 50, replica(ALICE), 3, "again")
+    put_in(log, write_packed(BOB, [again], seq=7))
+    await reader.pull()
+    assert reader._content.crdt.text("text") == "abcagaindef"
     put_in(log, last)
     await reader.pull()
-    reader.set_text("text", shown.replace("b0 ", "mine "), base=base)
-    reader.set_text("text", shown.replace("b0 ", "mine ") + "end")
-    assert reader.text("text") == "LATE EARLY " + shown.replace("b0 ", "mine ") + "end"
+    reader.set_text("text", "abXcdYef", base=base)
+    reader.set_text("text", "abXcYef")
+    assert reader.text("text") == "EARLY abXcYef"
     await reader.commit()
     await reader.pull()
     assert state_of(reader) == await fold_of(log)

@@ -653,7 +653,7 @@ async def test_a_session_with_an_endless_name_does_not_wedge_those_who_delete_af
 ) -> None:
     """To remove an element, its id has to be named; an id as large as an element cannot be."""
     log = RiggedLog()
-    replica = f"{BOB.public_key}:" + "s" * 55_000
+    replica = f"{BOB.public_key}:" + "s" * 100_000
     op = {"t": "ins", "list": "t", "id": f"1@{replica}", "after": "", "value": "x"}
     put_in(log, write_starfish(BOB, [{**op, "clock": {"c": 1, "r": replica}}]))
     doc = await opened(log, wire=wire, on_author_error="skip")

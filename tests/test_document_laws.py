@@ -553,6 +553,21 @@ async def test_items_with_a_key_keep_their_neighbours_when_their_content_changes
     ]
 
 
+async def test_items_with_a_key_stay_where_they_are_among_what_came_in_between() -> None:
+    alice, bob = await pair([{"id": name, "n": 0} for name in "abc"])
+    base = alice.view()
+    bob.set_list("list", [{"id": name, "n": 0} for name in "aXbYcZ"])
+    await arrive(bob, alice)
+    alice.set_list("list", [{"id": name, "n": 1} for name in "abc"], base=base, key="id")
+    await arrive(alice, bob)
+    assert [item["id"] for item in bob.values("list")] == list("aXbYcZ")
+    alice.set_list("list", [{"id": name, "n": 2} for name in "acb"], key=lambda item: item["id"])
+    shown = [(item["id"], item["n"]) for item in alice.values("list")]
+    assert [item for item in shown if item[0] in "abc"] == [("a", 2), ("c", 2), ("b", 2)]
+    assert [item for item in shown if item[0] in "XYZ"] == [("X", 0), ("Y", 0), ("Z", 0)]
+    assert await converged(alice, bob)
+
+
 # ── kinds ──────────────────────────────────────────────────────────────────────────────
 
 

@@ -115,8 +115,13 @@ class ListBase:
                 yield low, high - low, at + low - first
             place += 1
 
-    def gap(self, start: int) -> int:
-        """Where to insert before a shown position: after the nearest one that is still there."""
+    def gap(self, start: int, count: int = 0) -> int:
+        """Where to insert what takes the place of `count` shown elements.
+
+        That is where the first of them is, or else after the nearest one that is still there.
+        """
+        for _, _, at in self.ranges(start, count):
+            return at
         place = bisect_left(self._segments, (start, 0, 0)) - 1
         if place < 0:
             return 0

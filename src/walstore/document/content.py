@@ -23,7 +23,7 @@ from walstore.crdt.runs import is_character
 from walstore.document.bases import Bases, ListBase, Shown, edited_base
 from walstore.document.view import View, frozen, thawed
 from walstore.errors import NameRefusedError, NotJsonError, UsageError
-from walstore.reconcile import Hunk, as_hunks, diff_items, diff_text
+from walstore.reconcile import Hunk, diff_items, diff_text
 from walstore.wire.limits import MAP_VALUE_DEPTH_MAX
 
 _ABSENT = object()
@@ -298,7 +298,11 @@ class Content:
         if key is None:
             hunks += diff_items(old, wanted)
         else:
-            hunks += as_hunks(diff_items(old, wanted, key=key))
+            # Each item stays where it is among what came in between, so they are not joined.
+            hunks += [
+                edit if isinstance(edit, Hunk) else Hunk(edit.start, 1, [edit.item])
+                for edit in diff_items(old, wanted, key=key)
+            ]
         for hunk in hunks:
             for value in hunk.inserted:
                 self._check_value(value)
@@ -418,7 +422,7 @@ class Content:
         if not hunks:
             return
         ranges = [each for hunk in hunks for each in base.ranges(hunk.start, hunk.removed)]
-        gaps = [base.gap(hunk.start) for hunk in hunks]
+        gaps = [base.gap(hunk.start, hunk.removed) for hunk in hunks]
         gone = 0
         for _, size, at in ranges:
             self._writer.remove(name, at - gone, size)
