@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Any
 
 from walstore.crdt.ops import fresh
@@ -49,7 +50,14 @@ class PackedSequence:
         """
         spans: list[Span] = []
         for piece in self.state.pieces:
-            spans.extend(_spans_of(piece))
+            size = len(piece.values)
+            if piece.values.__class__ is str and size <= SPAN_SIZE_MAX:
+                # Most pieces are one span as they are.
+                live = 0 if piece.deleted else size
+                after = piece.after_replica, piece.after_counter
+                spans.append(Span(piece.replica, piece.counter, *after, piece.values, live))
+            else:
+                spans.extend(_spans_of(piece))
         sequence = RunSequence(spans, _arrivals_of(spans))
         if sequence.high > self._counter:
             raise MalformedError("packed state", "a clock is above the document's counter")
@@ -73,7 +81,7 @@ def _spans_of(piece: Piece) -> Iterator[Span]:
 def _arrivals_of(spans: list[Span]) -> list[tuple[str, int, int]]:
     """The elements in the order of their clocks, as stretches of one replica."""
     arrived: list[tuple[str, int, int]] = []
-    for span in sorted(spans, key=lambda span: (span.counter, span.replica)):
+    for span in sorted(spans, key=attrgetter("counter", "replica")):
         end = span.counter + len(span.values)
         if arrived and arrived[-1][0] == span.replica and arrived[-1][2] == span.counter:
             arrived[-1] = (span.replica, arrived[-1][1], end)
