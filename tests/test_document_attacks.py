@@ -927,3 +927,15 @@ async def test_repeated_counts_are_no_alarm() -> None:
     assert events == []
     assert reader.detected_gaps() == []
     assert reader.field("title") == 5
+
+
+async def test_a_rejected_element_keeps_nobody_out_of_the_document() -> None:
+    log = RiggedLog()
+    alice = await opened(log, ALICE)
+    alice.set_field("title", "good")
+    await alice.commit()
+    log.add({"v": 1}, MALLORY.public_key, "forged")
+    told: list[Event] = []
+    async with document(log, BOB, on_event=told.append) as reader:
+        assert reader.field("title") == "good"
+    assert [type(event) for event in told] == [Rejection]

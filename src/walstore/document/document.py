@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from typing import Any, Literal
 
 import anyio
@@ -57,6 +58,9 @@ from walstore.wire.envelope import Profile
 from walstore.wire.limits import TS_MAX
 
 Keys = Collection[str] | Callable[[str], bool]
+
+# Rejected elements that are kept as evidence; past this the oldest are let go.
+REJECTIONS_MAX = 1024
 
 
 def ALLOW_ANY(key: str) -> bool:  # noqa: N802 - reads as the constant that it stands for
@@ -156,7 +160,7 @@ class WalDocument:
         self._base: Snapshot | None = None
         self._verdict = SnapshotVerdict.NONE
         self._retained: deque[Element] = deque(maxlen=max(retain_tail_n, 0))
-        self._quarantined: list[Rejection] = []
+        self._quarantined: deque[Rejection] = deque(maxlen=REJECTIONS_MAX)
         # Noticed and not told yet; told, and not raised yet because the call failed otherwise.
         self._noticed: list[Event] = []
         self._told: list[Event] = []
@@ -184,7 +188,10 @@ class WalDocument:
         return self
 
     async def __aenter__(self) -> WalDocument:
-        return await self.open()
+        """Open; what was rejected is reported, and does not keep anybody out."""
+        with suppress(RejectedElementsError):
+            await self.open()
+        return self
 
     async def __aexit__(self, *_: object) -> None:
         self._is_open = False

@@ -84,10 +84,13 @@ class RollbackDetectedError(PeerError):
 
 
 class SnapshotMismatchError(PeerError):
-    """A role-signed snapshot is not what the log folds to. The document shows the log's fold."""
+    """A role-signed snapshot is not what the log says.
+
+    Under `re-derive` the document shows the log's own fold, otherwise what the snapshot says.
+    """
 
     def __init__(self, reason: str) -> None:
-        super().__init__(f"the snapshot is false: {reason}; the document shows the log's own fold")
+        super().__init__(f"the snapshot is false: {reason}")
         self.reason = reason
 
 

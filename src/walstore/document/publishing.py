@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, cast
 
 from walstore.crdt import WalCrdt
@@ -109,7 +109,7 @@ class Producer(NamedTuple):
         return document
 
 
-def obstacles(source: Source, log: DocumentLog, rejected: Sequence[Rejection]) -> list[str]:
+def obstacles(source: Source, log: DocumentLog, rejected: Iterable[Rejection]) -> list[str]:
     """What a snapshot taken now would sign away."""
     reasons = [
         f"a gap: elements {gap.expected} to {gap.got - 1} of {gap.author[:8]}…"
