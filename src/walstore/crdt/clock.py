@@ -69,25 +69,11 @@ class LamportClock:
         Raises:
             ClockExhaustedError: No counter is left.
         """
-        return {"c": self.reserve(1), "r": self.replica_id}
-
-    def reserve(self, count: int) -> int:
-        """Stamp `count` ops in a row and return the first counter.
-
-        Raises:
-            ClockExhaustedError: Fewer than `count` counters are left.
-        """
-        first = self._counter + 1
-        if first + count - 1 > COUNTER_MAX:
+        if self._counter >= COUNTER_MAX:
             raise ClockExhaustedError
-        self._counter += count
-        return first
+        self._counter += 1
+        return {"c": self._counter, "r": self.replica_id}
 
     def observe(self, clock: Clock) -> None:
         """Follow a clock seen in a folded op or an adopted state."""
-        self.observe_counter(clock["c"])
-
-    def observe_counter(self, counter: int) -> None:
-        """Follow a counter seen in a folded op or an adopted state."""
-        if counter > self._counter:
-            self._counter = counter
+        self._counter = max(self._counter, clock["c"])

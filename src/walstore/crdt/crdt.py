@@ -17,6 +17,7 @@ from walstore.crdt import exchange
 from walstore.crdt.build import build_sequence
 from walstore.crdt.changes import Change, ListChanged, MapChanged, RegisterChanged
 from walstore.crdt.convert import to_run, to_runs
+from walstore.crdt.exchange import IGNORED_NAME
 from walstore.crdt.ids import element_id, parse_element_id
 from walstore.crdt.maps import ObservedRemoveMap
 from walstore.crdt.nodes import Node, NodeSequence
@@ -29,9 +30,6 @@ from walstore.crdt.sequence import RunSequence
 from walstore.errors import MalformedError
 
 Sequence = RunSequence | NodeSequence
-
-# Peers can neither show nor export a register or list of this name, so nobody does.
-IGNORED_NAME = "__proto__"
 
 # From here on, laying a new list out at once is cheaper than placing run after run.
 BUILD_RUNS_MIN = 64
@@ -220,17 +218,6 @@ class WalCrdt:
         if sequence is None or clock is None:
             return None
         return sequence.find(clock[1], clock[0])
-
-    def id_stretches(self, name: str, position: int, count: int) -> list[tuple[str, int, int]]:
-        """The ids of `count` live elements as `(replica, first counter, size)` stretches.
-
-        Raises:
-            IndexError: The list is shorter, or holds free-form ids.
-        """
-        sequence = self._settled(name)
-        if not isinstance(sequence, RunSequence) or not 0 <= position <= len(sequence) - count:
-            raise IndexError(f"no positions {position} to {position + count} in {name!r}")
-        return list(sequence.stretches(position, count))
 
     # ── states ─────────────────────────────────────────────────────────────────────────
 

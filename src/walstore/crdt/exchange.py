@@ -25,6 +25,7 @@ Sequence = RunSequence | NodeSequence | PackedSequence
 Lists = dict[str, Sequence]
 Maps = dict[str, ObservedRemoveMap]
 
+# Peers can neither show nor export a register or list of this name, so nobody does.
 IGNORED_NAME = "__proto__"
 _WHAT = "state"
 

@@ -9,11 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeAlias, TypedDict
 
+from walstore.canon import Json as Json
 from walstore.crdt.clock import Clock
-
-# What a JSON text can hold. The recursion is cut at one level because a type checker
-# would otherwise refuse ordinary dictionaries of callers.
-Json: TypeAlias = bool | int | float | str | list[Any] | dict[str, Any] | None
 
 
 class SetOp(TypedDict):

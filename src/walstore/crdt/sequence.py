@@ -115,15 +115,6 @@ class RunSequence:
         span, offset = self.tree.locate(position)
         return span.counter + offset, span.replica
 
-    def stretches(self, position: int, count: int) -> Iterator[tuple[str, int, int]]:
-        """The ids of `count` live elements from a position on, as `(replica, counter, size)`."""
-        while count > 0:
-            span, offset = self.tree.locate(position)
-            size = min(count, span.live - offset)
-            yield span.replica, span.counter + offset, size
-            position += size
-            count -= size
-
     def find(self, replica: str, counter: int) -> tuple[int, bool] | None:
         """Where an element is: the number of live elements before it, and whether it is live."""
         index = self._indexes.get(replica)
