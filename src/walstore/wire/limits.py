@@ -47,3 +47,34 @@ SEEN_SESSIONS_MAX = 64
 
 # Elements in one page of a pull.
 PULL_ELEMENTS_MAX = 1000
+
+# Bytes in one page of a pull, about: what is shown while the next page is on its way.
+PULL_BYTES_MAX = 2**20
+
+# One message: an element and what stands around it.
+FRAME_BYTES_MAX = ELEMENT_BYTES_MAX + 4096
+
+# A snapshot's text, in all its pieces. The state of a book is a few MiB.
+SNAPSHOT_BYTES_MAX = 64 * 2**20
+
+# One piece of a snapshot's text, in characters: at six bytes each, escaped, it still fits a frame.
+SNAPSHOT_PIECE_SIZE = 2**17
+
+# What a client calls a request.
+REF_SIZE_MAX = 64
+
+# A document key is a path; it stands in indexes, logs and file names.
+DOCUMENT_KEY_SIZE_MAX = 512
+
+# Events in one frame of the changes feed, and in one answer to a request by id.
+EVENTS_PER_FRAME_MAX = 128
+REQUEST_IDS_MAX = 1024
+
+# Events in one answer of the changes feed.
+CHANGES_MAX = 10_000
+
+# What somebody's presence may say: a name, a colour, a selection.
+PRESENCE_BYTES_MAX = 4096
+
+# A challenge can be answered for this long.
+CHALLENGE_MS_MAX = 600_000

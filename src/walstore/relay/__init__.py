@@ -1,0 +1,1 @@
+"""The relay: an untrusted server that orders, keeps and forgets logs safely."""

@@ -1,0 +1,82 @@
+"""The frames that clients and relays exchange: JSON arrays, read strictly, written once.
+
+`docs/protocol.md` says what each of them means.
+"""
+
+from walstore.wire.frames.client import (
+    Append,
+    Auth,
+    ClientFrame,
+    Close,
+    FollowChanges,
+    GetSnapshot,
+    PublishGrant,
+    Pull,
+    PullTail,
+    PutSnapshot,
+    Request,
+    SetPresence,
+    client_frame,
+    read_client_frame,
+)
+from walstore.wire.frames.codes import Code, FrameError
+from walstore.wire.frames.relay import (
+    Challenge,
+    Closed,
+    Delivered,
+    Elements,
+    ElementsBody,
+    EndOfStored,
+    Events,
+    EventStatus,
+    FeedStatus,
+    Hello,
+    Ok,
+    Presence,
+    Refusal,
+    RelayFrame,
+    SnapshotPiece,
+    elements_body,
+    read_relay_frame,
+    relay_frame,
+)
+
+PROTOCOL_VERSION = 1
+
+__all__ = [
+    "PROTOCOL_VERSION",
+    "Append",
+    "Auth",
+    "Challenge",
+    "ClientFrame",
+    "Close",
+    "Closed",
+    "Code",
+    "Delivered",
+    "Elements",
+    "ElementsBody",
+    "EndOfStored",
+    "EventStatus",
+    "Events",
+    "FeedStatus",
+    "FollowChanges",
+    "FrameError",
+    "GetSnapshot",
+    "Hello",
+    "Ok",
+    "Presence",
+    "PublishGrant",
+    "Pull",
+    "PullTail",
+    "PutSnapshot",
+    "Refusal",
+    "RelayFrame",
+    "Request",
+    "SetPresence",
+    "SnapshotPiece",
+    "client_frame",
+    "elements_body",
+    "read_client_frame",
+    "read_relay_frame",
+    "relay_frame",
+]

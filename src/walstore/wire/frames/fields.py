@@ -1,0 +1,114 @@
+"""The members of a frame: each reader returns a value of its type, or raises `WrongError`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from walstore.wire.frames.codes import Code, FrameError
+from walstore.wire.limits import (
+    DOCUMENT_KEY_SIZE_MAX,
+    FRAME_BYTES_MAX,
+    REF_SIZE_MAX,
+    REQUEST_IDS_MAX,
+    TS_MAX,
+)
+
+
+class WrongError(Exception):
+    """A member is not what it should be."""
+
+    def __init__(self, reason: str, code: Code = Code.MALFORMED) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+def read_array(text: bytes) -> tuple[str, list[Any]]:
+    if len(text) > FRAME_BYTES_MAX * 2:
+        raise FrameError(Code.TOO_LARGE, f"{len(text)} bytes in one frame")
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise FrameError(Code.MALFORMED, "not JSON") from error
+    if type(value) is not list or not value or type(value[0]) is not str:
+        raise FrameError(Code.MALFORMED, "not an array that begins with a verb")
+    return value[0], value[1:]
+
+
+def ref_of(members: list[Any]) -> str | None:
+    ref = members[0] if members else None
+    return ref if type(ref) is str and 1 <= len(ref) <= REF_SIZE_MAX else None
+
+
+def take(members: list[Any], count: int) -> list[Any]:
+    if len(members) != count:
+        raise WrongError(f"{count} members expected, not {len(members)}")
+    return members
+
+
+def text_of(value: object, what: str, size_max: int, size_min: int = 0) -> str:
+    if type(value) is not str:
+        raise WrongError(f"{what} is not text")
+    if not size_min <= len(value) <= size_max:
+        raise WrongError(f"{what} is not {size_min} to {size_max} characters long")
+    return value
+
+
+def read_ref(value: object) -> str:
+    return text_of(value, "the ref", REF_SIZE_MAX, 1)
+
+
+def read_document(value: object) -> str:
+    key = text_of(value, "the document key", DOCUMENT_KEY_SIZE_MAX, 1)
+    if not key.isprintable():
+        raise WrongError("the document key has characters that cannot be shown")
+    return key
+
+
+def hex_of(value: object, what: str, size: int) -> str:
+    text = text_of(value, what, size, size)
+    if text.strip("0123456789abcdef"):
+        raise WrongError(f"{what} is not lower-case hex")
+    return text
+
+
+def read_log(value: object) -> str | None:
+    return None if value is None else hex_of(value, "the log", 32)
+
+
+def read_revision(value: object) -> str | None:
+    return None if value is None else hex_of(value, "the revision", 64)
+
+
+def integer_of(value: object, what: str, largest: int = TS_MAX, smallest: int = 0) -> int:
+    if type(value) is not int or not smallest <= value <= largest:
+        raise WrongError(f"{what} is not an integer from {smallest} to {largest}")
+    return value
+
+
+def boolean_of(value: object, what: str) -> bool:
+    if type(value) is not bool:
+        raise WrongError(f"{what} is not true or false")
+    return value
+
+
+def object_of(value: object, what: str) -> dict[str, Any]:
+    if type(value) is not dict:
+        raise WrongError(f"{what} is not an object")
+    return value
+
+
+def options_of(value: object, known: frozenset[str]) -> dict[str, Any]:
+    options = object_of(value, "the options")
+    if unknown := options.keys() - known:
+        raise WrongError(f"{min(unknown)[:40]!r} is not an option")
+    return options
+
+
+def texts_of(value: object, what: str) -> frozenset[str] | None:
+    if value is None:
+        return None
+    if type(value) is not list or len(value) > REQUEST_IDS_MAX:
+        raise WrongError(f"{what} is not an array of at most {REQUEST_IDS_MAX}")
+    return frozenset(text_of(each, what, DOCUMENT_KEY_SIZE_MAX) for each in value)

@@ -1,0 +1,347 @@
+"""The frames that a relay sends.
+
+- Reading checks every type, and raises `FrameError`; nothing else is raised, whatever the text.
+- Elements are not encoded again: they are spliced in, and cut out by their sizes. What is the same
+  for all subscribers is written once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import orjson
+
+from walstore.wire.frames.codes import Code, FrameError
+from walstore.wire.frames.fields import (
+    WrongError,
+    boolean_of,
+    hex_of,
+    integer_of,
+    object_of,
+    read_array,
+    read_document,
+    read_ref,
+    read_revision,
+    ref_of,
+    take,
+    text_of,
+)
+from walstore.wire.limits import SNAPSHOT_PIECE_SIZE
+
+
+class Hello(NamedTuple):
+    """The first frame of a connection."""
+
+    protocol: tuple[int, ...]
+    relay: str
+    challenge: str
+    limits: Mapping[str, int]
+    software: str
+
+
+class Challenge(NamedTuple):
+    """A new challenge: the one before has expired."""
+
+    challenge: str
+
+
+class Ok(NamedTuple):
+    """A request was carried out."""
+
+    ref: str
+    result: Mapping[str, Any]
+
+
+class Refusal(NamedTuple):
+    """A request was not carried out."""
+
+    ref: str | None
+    code: Code
+    message: str
+    details: Mapping[str, Any]
+
+
+class Delivered(NamedTuple):
+    """An element as a relay hands it out; `data` is the text that was signed."""
+
+    ts: int
+    seq: int
+    author: str
+    signature: str
+    data: bytes
+
+
+class Elements(NamedTuple):
+    """Elements of a log, ascending."""
+
+    ref: str
+    elements: Sequence[Delivered]
+
+
+class EndOfStored(NamedTuple):
+    """All that was stored has been sent."""
+
+    ref: str
+    result: Mapping[str, Any]
+
+
+class SnapshotPiece(NamedTuple):
+    """A piece of the current snapshot's text; None if there is no snapshot."""
+
+    ref: str
+    revision: str | None
+    text: str | None
+    is_last: bool
+    log: str
+
+
+class FeedStatus(NamedTuple):
+    """Where a changes feed starts."""
+
+    ref: str
+    status: Mapping[str, Any]
+
+
+class Events(NamedTuple):
+    """Accepted elements and snapshots with their relay seq."""
+
+    ref: str
+    events: Sequence[tuple[int, Mapping[str, Any]]]
+
+
+class EventStatus(NamedTuple):
+    """An event that is known, and whose payload is gone."""
+
+    ref: str
+    status: Mapping[str, Any]
+
+
+class Presence(NamedTuple):
+    """Somebody's presence; None if they left."""
+
+    document: str
+    peer: str
+    key: str | None
+    payload: Mapping[str, Any] | None
+
+
+class Closed(NamedTuple):
+    """Nothing more will come under this ref."""
+
+    ref: str
+    reason: str
+
+
+RelayFrame = (
+    Hello
+    | Challenge
+    | Ok
+    | Refusal
+    | Elements
+    | EndOfStored
+    | SnapshotPiece
+    | FeedStatus
+    | Events
+    | EventStatus
+    | Presence
+    | Closed
+)
+
+
+def relay_frame(frame: RelayFrame) -> bytes:
+    """The text of a frame that a relay sends."""
+    match frame:
+        case Elements():
+            return elements_frame(frame.ref, frame.elements)
+        case Hello():
+            return orjson.dumps(["HELLO", frame._asdict()])
+        case Challenge():
+            return orjson.dumps(["AUTH", *frame])
+        case Ok():
+            return orjson.dumps(["OK", *frame])
+        case Refusal():
+            return orjson.dumps(["ERR", *frame])
+        case EndOfStored():
+            return orjson.dumps(["EOSE", *frame])
+        case SnapshotPiece():
+            text = [frame.ref, frame.revision, frame.text, frame.is_last, {"log": frame.log}]
+            return orjson.dumps(["SNAPSHOT", *text])
+        case FeedStatus():
+            return orjson.dumps(["STATUS", *frame])
+        case Events():
+            return orjson.dumps(["EVENTS", *frame])
+        case EventStatus():
+            return orjson.dumps(["EVENT-STATUS", *frame])
+        case Presence():
+            return orjson.dumps(["PRESENCE", *frame])
+        case Closed():
+            return orjson.dumps(["CLOSED", *frame])
+
+
+def elements_frame(ref: str, elements: Sequence[Delivered]) -> bytes:
+    """The text of an ELEMENTS frame."""
+    return elements_body(elements).around(ref)
+
+
+class ElementsBody(NamedTuple):
+    """An ELEMENTS frame without its ref: written once, sent to many."""
+
+    text: bytes
+
+    def around(self, ref: str) -> bytes:
+        """The whole frame for one subscriber."""
+        return b'["ELEMENTS",%b,%b' % (orjson.dumps(ref), self.text)
+
+
+def elements_body(elements: Sequence[Delivered]) -> ElementsBody:
+    """Everything of an ELEMENTS frame that does not depend on who gets it."""
+    rows = orjson.dumps([(*each[:-1], len(each.data)) for each in elements])
+    return ElementsBody(b"%b]" % b",".join([rows, *(each.data for each in elements)]))
+
+
+def read_relay_frame(raw: str | bytes) -> RelayFrame:
+    """What a relay says.
+
+    Raises:
+        FrameError: It is not a frame.
+    """
+    text = raw.encode(errors="replace") if isinstance(raw, str) else raw
+    verb, members = read_array(text)
+    reader = _RELAY_READERS.get(verb)
+    if reader is None:
+        raise FrameError(Code.UNKNOWN_VERB, f"{verb[:40]!r} is not a verb", ref_of(members))
+    try:
+        return reader(members, text)
+    except WrongError as error:
+        raise FrameError(error.code, f"{verb}: {error}", ref_of(members)) from None
+
+
+def _hello(members: list[Any], _: bytes) -> Hello:
+    (value,) = take(members, 1)
+    hello = object_of(value, "the hello")
+    protocol, limits = hello.get("protocol"), hello.get("limits")
+    if type(protocol) is not list or not all(type(each) is int for each in protocol):
+        raise WrongError("`protocol` is not an array of versions")
+    limits = object_of(limits, "`limits`")
+    return Hello(
+        tuple(protocol),
+        hex_of(hello.get("relay"), "`relay`", 32),
+        hex_of(hello.get("challenge"), "`challenge`", 64),
+        {name: integer_of(limit, "a limit") for name, limit in limits.items()},
+        text_of(hello.get("software"), "`software`", 200),
+    )
+
+
+def _challenge(members: list[Any], _: bytes) -> Challenge:
+    (challenge,) = take(members, 1)
+    return Challenge(hex_of(challenge, "the challenge", 64))
+
+
+def _ok(members: list[Any], _: bytes) -> Ok:
+    ref, result = take(members, 2)
+    return Ok(read_ref(ref), object_of(result, "the result"))
+
+
+def _refusal(members: list[Any], _: bytes) -> Refusal:
+    ref, code, message, details = take(members, 4)
+    try:
+        known = Code(text_of(code, "the code", 64))
+    except ValueError:
+        # A newer relay may know more reasons; they are reasons all the same.
+        known = Code.INVALID
+    return Refusal(
+        None if ref is None else read_ref(ref),
+        known,
+        text_of(message, "the message", 2000),
+        object_of(details, "the details"),
+    )
+
+
+def _elements(members: list[Any], text: bytes) -> Elements:
+    if len(members) < 2 or type(members[1]) is not list or len(members) != len(members[1]) + 2:
+        raise WrongError("not as many rows as data")
+    ref, rows = read_ref(members[0]), members[1]
+    end, elements = len(text) - 1, []
+    for row in reversed(rows):
+        match row:
+            case [int(ts), int(seq), str(author), str(signature), int(size)] if 2 <= size < end:
+                elements.append(Delivered(ts, seq, author, signature, text[end - size : end]))
+                end -= size + 1
+            case _:
+                raise WrongError("a row is not ts, seq, author, signature and size")
+    # Where the first data begin, right after the rows, shows that the sizes are the data's.
+    if rows and text[end - 1 : end + 1] != b"],":
+        raise WrongError("the sizes are not those of the data")
+    return Elements(ref, elements[::-1])
+
+
+def _end_of_stored(members: list[Any], _: bytes) -> EndOfStored:
+    ref, result = take(members, 2)
+    return EndOfStored(read_ref(ref), object_of(result, "the result"))
+
+
+def _snapshot_piece(members: list[Any], _: bytes) -> SnapshotPiece:
+    ref, revision, text, is_last, options = take(members, 5)
+    return SnapshotPiece(
+        read_ref(ref),
+        read_revision(revision),
+        None if text is None else text_of(text, "the text", SNAPSHOT_PIECE_SIZE),
+        boolean_of(is_last, "`is_last`"),
+        hex_of(object_of(options, "the options").get("log"), "the log", 32),
+    )
+
+
+def _feed_status(members: list[Any], _: bytes) -> FeedStatus:
+    ref, status = take(members, 2)
+    return FeedStatus(read_ref(ref), object_of(status, "the status"))
+
+
+def _events(members: list[Any], _: bytes) -> Events:
+    ref, rows = take(members, 2)
+    events: list[tuple[int, dict[str, Any]]] = []
+    if type(rows) is not list:
+        raise WrongError("the events are not an array")
+    for row in rows:
+        match row:
+            case [int(seq), dict(event)]:
+                events.append((seq, event))
+            case _:
+                raise WrongError("an event is not a seq and an object")
+    return Events(read_ref(ref), events)
+
+
+def _event_status(members: list[Any], _: bytes) -> EventStatus:
+    ref, status = take(members, 2)
+    return EventStatus(read_ref(ref), object_of(status, "the status"))
+
+
+def _presence(members: list[Any], _: bytes) -> Presence:
+    document, peer, key, payload = take(members, 4)
+    return Presence(
+        read_document(document),
+        text_of(peer, "the peer", 64, 1),
+        None if key is None else hex_of(key, "the key", 64),
+        None if payload is None else object_of(payload, "the payload"),
+    )
+
+
+def _closed(members: list[Any], _: bytes) -> Closed:
+    ref, reason = take(members, 2)
+    return Closed(read_ref(ref), text_of(reason, "the reason", 2000))
+
+
+_RELAY_READERS: dict[str, Callable[[list[Any], bytes], RelayFrame]] = {
+    "HELLO": _hello,
+    "AUTH": _challenge,
+    "OK": _ok,
+    "ERR": _refusal,
+    "ELEMENTS": _elements,
+    "EOSE": _end_of_stored,
+    "SNAPSHOT": _snapshot_piece,
+    "STATUS": _feed_status,
+    "EVENTS": _events,
+    "EVENT-STATUS": _event_status,
+    "PRESENCE": _presence,
+    "CLOSED": _closed,
+}
