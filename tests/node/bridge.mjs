@@ -11,6 +11,7 @@ import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
 
 import { documentCalls } from "./documents.mjs";
+import { httpPorts, serverCalls } from "./starfish_server.mjs";
 
 const root = process.argv[2];
 
@@ -74,7 +75,8 @@ const calls = {
   // For the test of the time-out.
   never: () => new Promise(() => {}),
 
-  ...documentCalls({ wal, walClient, keyrings, describe }),
+  ...serverCalls(load),
+  ...documentCalls({ wal, walClient, keyrings, describe, httpPorts: httpPorts(load, walClient) }),
 };
 
 for await (const line of createInterface({ input: process.stdin })) {

@@ -42,7 +42,7 @@ class Log {
   }
 }
 
-export function documentCalls({ wal, walClient, keyrings, describe }) {
+export function documentCalls({ wal, walClient, keyrings, describe, httpPorts }) {
   const logs = new Map();
   const documents = new Map();
 
@@ -60,6 +60,19 @@ export function documentCalls({ wal, walClient, keyrings, describe }) {
     const recipient = { kemPubHex: kemPublic, kemPrivHex: kemPrivate };
     const keyed = await keyrings.createKeyringEncryptor(keyring, recipient, { trustedAdders });
     return walClient.walEncryptorFromKeyring(keyed);
+  }
+
+  function ownPorts(log, held) {
+    return {
+      transport: {
+        append: async (_, body) => ({ ts: log.append(body, held.fault) }),
+        pull: async (_, checkpoint) => log.pull(checkpoint),
+      },
+      snapshotStore: {
+        read: async () => log.readSnapshot(),
+        write: async (_, document) => log.writeSnapshot(document),
+      },
+    };
   }
 
   async function attempt(held, act) {
@@ -103,19 +116,12 @@ export function documentCalls({ wal, walClient, keyrings, describe }) {
     rotateKeyring: async ({ keyring, adder, recipients }) =>
       (await keyrings.rotateEpoch(keyring, adder, recipients.map((subKemHex) => ({ subKemHex })))).keyring,
 
-    openDocument: async ({ handle, key, publicKey, privateKey, sealing, writers, roles, ...options }) => {
-      const log = logOf(key);
+    // `server` is where the log is; without it, the log is here.
+    openDocument: async ({ handle, key, publicKey, privateKey, sealing, writers, roles, server, ...options }) => {
       const held = { fault: null, encryptor: sealing ? await encryptorOf(sealing) : wal.noopEncryptor };
       held.document = new wal.WalDocument({
         documentKey: key,
-        transport: {
-          append: async (_, body) => ({ ts: log.append(body, held.fault) }),
-          pull: async (_, checkpoint) => log.pull(checkpoint),
-        },
-        snapshotStore: {
-          read: async () => log.readSnapshot(),
-          write: async (_, document) => log.writeSnapshot(document),
-        },
+        ...(server ? await httpPorts(server, privateKey) : ownPorts(logOf(key), held)),
         signer: wal.createEd25519Signer(publicKey, privateKey),
         encryptor: {
           seal: (plain) => held.encryptor.seal(plain),

@@ -17,8 +17,10 @@ from pathlib import Path
 
 VERSION = "3.0.0-alpha.65"
 PACKAGES = {
+    "@drakkar.software/starfish-client": VERSION,
     "@drakkar.software/starfish-keyring": VERSION,
     "@drakkar.software/starfish-protocol": VERSION,
+    "@drakkar.software/starfish-server": VERSION,
     "@drakkar.software/starfish-wal": VERSION,
 }
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "node"

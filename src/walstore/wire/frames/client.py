@@ -88,11 +88,12 @@ class PullTail(NamedTuple):
 
 
 class GetSnapshot(NamedTuple):
-    """Asks for the current snapshot."""
+    """Asks for the current snapshot, or for another one by its revision."""
 
     ref: str
     document: str
     log: str | None
+    revision: str | None = None
 
 
 class PutSnapshot(NamedTuple):
@@ -175,7 +176,10 @@ def client_frame(frame: ClientFrame) -> bytes:
             options = {"upto": frame.upto, "last": frame.last}
             return orjson.dumps(["PULL", frame.ref, frame.document, {**options, **_log(frame.log)}])
         case GetSnapshot():
-            return orjson.dumps(["SNAPSHOT", frame.ref, frame.document, _log(frame.log)])
+            only = {} if frame.revision is None else {"revision": frame.revision}
+            return orjson.dumps(
+                ["SNAPSHOT", frame.ref, frame.document, {**_log(frame.log), **only}]
+            )
         case PutSnapshot():
             return orjson.dumps(["PUT", *frame])
         case FollowChanges():
@@ -290,8 +294,9 @@ def _pull(members: list[Any], _: bytes) -> Pull | PullTail:
 
 def _get_snapshot(members: list[Any], _: bytes) -> GetSnapshot:
     ref, document, options = take(members, 3)
-    log = options_of(options, frozenset({"log"})).get("log")
-    return GetSnapshot(read_ref(ref), read_document(document), read_log(log))
+    options = options_of(options, frozenset({"log", "revision"}))
+    log, revision = read_log(options.get("log")), read_revision(options.get("revision"))
+    return GetSnapshot(read_ref(ref), read_document(document), log, revision)
 
 
 def _put_snapshot(members: list[Any], _: bytes) -> PutSnapshot:
