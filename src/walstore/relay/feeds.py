@@ -1,0 +1,197 @@
+"""The changes feed, and events by id.
+
+- `bootstrap` is one consistent read. `tail` reads pages above a seq, and, if it is live, goes on
+  whenever something was accepted: there is one way to read, so there is no hole in between.
+- What was compacted is told as such, at its place; it is never passed over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import orjson
+
+from walstore.relay.log import Event, Filter, LogError, RelayLog
+from walstore.relay.peer import Peer
+from walstore.relay.refusals import replay_too_old, revoked, unavailable
+from walstore.relay.splitting import split
+from walstore.wire.frames import EndOfStored, EventStatus, FeedStatus, FollowChanges, Request
+from walstore.wire.limits import EVENTS_PER_FRAME_MAX, PULL_BYTES_MAX
+
+_logger = logging.getLogger("walstore.relay")
+
+# Snapshots beyond this are not sent along; they are fetched by their revision.
+_INLINE_BYTES_MAX = 2**20
+
+_PAGE_EVENTS_MAX = 4 * EVENTS_PER_FRAME_MAX
+
+
+class Feeds:
+    """Those who read what was accepted, in the relay's order."""
+
+    def __init__(self, log: RelayLog, *, now_ms: Callable[[], int]) -> None:
+        self._log = log
+        self._now_ms = now_ms
+        self._waiting: set[asyncio.Event] = set()
+
+    def wake(self) -> None:
+        """Something was accepted."""
+        for woken in self._waiting:
+            woken.set()
+
+    def follow(self, peer: Peer, frame: FollowChanges) -> None:
+        """Send the feed that a peer asks for."""
+        peer.start(frame.ref, self._send_feed(peer, frame))
+
+    async def request(self, peer: Peer, frame: Request) -> None:
+        """Send events by id: those that are there, then those whose payload is gone."""
+        wanted = Filter("", frame.documents, frame.authors, frame.kinds)
+        found, now_ms = await self._log.find(frame.ids, wanted), self._now_ms()
+        # What may not be read is not known either.
+        events = [each for each in found if peer.session.may_read(each.document, now_ms)]
+        self._send(peer, frame.ref, [each for each in events if each.payload is not None])
+        gone = [each for each in events if each.payload is None]
+        self._send(peer, frame.ref, sorted(gone, key=lambda each: each.id))
+        last = max((event.seq for event in events), default=0)
+        peer.send(EndOfStored(frame.ref, {"seq": last, "more": False}))
+        await peer.drained()
+
+    async def _send_feed(self, peer: Peer, frame: FollowChanges) -> None:
+        try:
+            if frame.mode == "bootstrap":
+                await self._bootstrap(peer, frame)
+            else:
+                await self._tail(peer, frame)
+        except LogError as error:
+            _logger.error("%s", error)
+            peer.send(unavailable(frame.ref, error))
+        peer.stop(frame.ref)
+        peer.session.ended(frame.ref)
+
+    async def _bootstrap(self, peer: Peer, frame: FollowChanges) -> None:
+        found = await self._log.bootstrap(_filter(frame))
+        self._send_status(peer, frame, found.snapshot_seq, found.min_seq)
+        for some in split(found.events, _size_of):
+            await peer.drained()
+            self._send(peer, frame.ref, some)
+        peer.send(EndOfStored(frame.ref, {"seq": found.snapshot_seq, "more": False}))
+
+    async def _tail(self, peer: Peer, frame: FollowChanges) -> None:
+        woken = asyncio.Event()
+        self._waiting.add(woken)
+        try:
+            since = await self._replay(peer, frame)
+            while since is not None and frame.is_live and peer.is_open:
+                await woken.wait()
+                woken.clear()
+                since = await self._go_on(peer, frame, since)
+        finally:
+            self._waiting.discard(woken)
+
+    async def _replay(self, peer: Peer, frame: FollowChanges) -> int | None:
+        """Send what is stored, up to the limit; where it ends, or None if that is all."""
+        since, left = frame.since, frame.limit
+        while peer.is_open:
+            page = await self._log.feed(
+                since,
+                frame.until_seq,
+                _filter(frame),
+                count_max=min(left, _PAGE_EVENTS_MAX),
+                bytes_max=PULL_BYTES_MAX,
+            )
+            if since + 1 < page.min_seq:
+                peer.send(replay_too_old(frame.ref, page.min_seq))
+                return None
+            if left == frame.limit and since == frame.since:
+                self._send_status(peer, frame, page.head_seq, page.min_seq)
+            self._send(peer, frame.ref, page.events)
+            await peer.drained()
+            since, left = page.last_seq, left - len(page.events)
+            is_cut = page.is_more and left <= 0
+            if is_cut or not page.is_more:
+                peer.send(EndOfStored(frame.ref, {"seq": since, "more": is_cut}))
+                return since
+        return None
+
+    async def _go_on(self, peer: Peer, frame: FollowChanges, since: int) -> int | None:
+        """Send what was accepted since; up to where, or None if the feed is over."""
+        while peer.is_open:
+            if not peer.session.may_follow(frame.prefix, self._now_ms()):
+                peer.send(revoked(frame.ref))
+                return None
+            page = await self._log.feed(
+                since,
+                None,
+                _filter(frame),
+                count_max=_PAGE_EVENTS_MAX,
+                bytes_max=PULL_BYTES_MAX,
+            )
+            if since + 1 < page.min_seq:
+                peer.send(replay_too_old(frame.ref, page.min_seq))
+                return None
+            self._send(peer, frame.ref, page.events)
+            await peer.drained()
+            since = page.last_seq
+            if not page.is_more:
+                return since
+        return None
+
+    def _send_status(self, peer: Peer, frame: FollowChanges, seq: int, min_seq: int) -> None:
+        status = {"mode": frame.mode, "snapshot_seq": seq, "min_seq": min_seq}
+        peer.send(FeedStatus(frame.ref, status))
+
+    def _send(self, peer: Peer, ref: str, events: Sequence[Event]) -> None:
+        """Send events in order; those whose payload is gone are told as such."""
+        whole: list[Event] = []
+        for event in events:
+            if event.payload is not None:
+                whole.append(event)
+                continue
+            self._send_whole(peer, ref, whole)
+            whole = []
+            peer.send(EventStatus(ref, _status(event)))
+        self._send_whole(peer, ref, whole)
+
+    def _send_whole(self, peer: Peer, ref: str, events: Sequence[Event]) -> None:
+        for some in split(events, _size_of, EVENTS_PER_FRAME_MAX):
+            rows = [(event.seq, _shown(event)) for event in some]
+            peer.send_text(orjson.dumps(["EVENTS", ref, rows]))
+
+
+def _filter(frame: FollowChanges) -> Filter:
+    return Filter(frame.prefix, frame.documents, frame.authors, frame.kinds)
+
+
+def _size_of(event: Event) -> int:
+    size = len(event.payload or b"")
+    return size if size <= _INLINE_BYTES_MAX else 0
+
+
+def _shown(event: Event) -> dict[str, Any]:
+    """An event in the protocol's spelling, its payload spliced in."""
+    assert event.payload is not None
+    shown = _metadata(event)
+    if event.kind == "element":
+        return shown | {"signature": event.signature, "data": orjson.Fragment(event.payload)}
+    is_inline = len(event.payload) <= _INLINE_BYTES_MAX
+    return shown | {"snapshot": orjson.Fragment(event.payload) if is_inline else None}
+
+
+def _status(event: Event) -> dict[str, Any]:
+    return _metadata(event) | {"seq": event.seq, "status": "payload_compacted"}
+
+
+def _metadata(event: Event) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "id": event.id,
+        "kind": event.kind,
+        "document": event.document,
+        "accepted_ms": event.accepted_ms,
+        "author": event.author,
+    }
+    if event.kind == "element":
+        return shown | {"ts": event.ts}
+    return shown | {"upto_ts": event.ts, "vc": dict(event.vc), "deleted": event.is_deletion}

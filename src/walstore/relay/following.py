@@ -1,0 +1,260 @@
+"""Documents that are followed live: catching up from the log, then handed out as they are stored.
+
+`room` decides who gets what; here it is read, sent, and ended when somebody may no longer read.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from walstore.relay.committer import Stored
+from walstore.relay.log import Event, LogError, RelayLog, Row, log_id
+from walstore.relay.peer import Peer
+from walstore.relay.readers import Readers
+from walstore.relay.refusals import revoked, too_old, unavailable
+from walstore.relay.room import Room, Subscription
+from walstore.relay.splitting import split
+from walstore.wire.frames import (
+    Closed,
+    Code,
+    Delivered,
+    Elements,
+    EndOfStored,
+    Presence,
+    Pull,
+    PullTail,
+    Refusal,
+    elements_body,
+)
+from walstore.wire.limits import PULL_BYTES_MAX, PULL_ELEMENTS_MAX
+
+_logger = logging.getLogger("walstore.relay")
+
+
+class Following:
+    """Everything that is read of logs: once, or live."""
+
+    def __init__(
+        self,
+        log: RelayLog,
+        readers: Readers,
+        *,
+        now_ms: Callable[[], int],
+        presences_max: int,
+    ) -> None:
+        """Begin with nobody here.
+
+        Args:
+            log: What is read.
+            readers: Told how far peers have read.
+            now_ms: The time.
+            presences_max: In how many documents one peer may be present.
+        """
+        self._log = log
+        self._readers = readers
+        self._now_ms = now_ms
+        self._presences_max = presences_max
+        self._rooms: dict[str, Room[Peer]] = {}
+
+    # ── once ───────────────────────────────────────────────────────────────────────────
+
+    async def pull(self, peer: Peer, frame: Pull) -> None:
+        """Send one page above a checkpoint."""
+        page = await self._log.page(
+            frame.document, frame.after, count_max=frame.limit, bytes_max=PULL_BYTES_MAX
+        )
+        if page.floor > frame.after:
+            peer.send(too_old(frame.ref, page.floor))
+            return
+        self._send_rows(peer, frame.ref, page.rows)
+        last = page.rows[-1].ts if page.rows else frame.after
+        self._readers.note(peer, frame.document, frame.after)
+        self._send_end(peer, frame.ref, frame.document, last, page.floor, is_more=page.is_more)
+        await peer.drained()
+
+    async def pull_tail(self, peer: Peer, frame: PullTail) -> None:
+        """Send the newest elements up to a `ts`."""
+        rows = await self._log.tail(frame.document, frame.upto, frame.last)
+        self._send_rows(peer, frame.ref, rows)
+        last = rows[-1].ts if rows else frame.upto
+        self._send_end(peer, frame.ref, frame.document, last, 0, is_more=False)
+        await peer.drained()
+
+    def _send_rows(self, peer: Peer, ref: str, rows: Sequence[Row]) -> None:
+        for some in split(rows, lambda row: len(row.data)):
+            peer.send(Elements(ref, [Delivered(*row) for row in some]))
+
+    def _send_end(
+        self, peer: Peer, ref: str, document: str, last: int, floor: int, *, is_more: bool
+    ) -> None:
+        log = log_id(self._log.relay_id, document)
+        end = {"ts": last, "log": log, "floor": floor, "more": is_more}
+        peer.send(EndOfStored(ref, end))
+
+    # ── live ───────────────────────────────────────────────────────────────────────────
+
+    def subscribe(self, peer: Peer, frame: Pull) -> None:
+        """Send everything above a checkpoint, and what is yet to come."""
+        room = self._rooms.setdefault(frame.document, Room())
+        subscription = Subscription(peer, frame.ref, frame.document, frame.after)
+        room.subscriptions.add(subscription)
+        peer.subscriptions[frame.ref] = subscription
+        self._catch_up(subscription)
+
+    def unsubscribe(self, peer: Peer, ref: str) -> None:
+        """Send no more."""
+        peer.session.ended(ref)
+        peer.stop(ref)
+        subscription = peer.subscriptions.pop(ref, None)
+        if subscription is not None:
+            self._readers.note(peer, subscription.document, subscription.cursor)
+            self._rooms[subscription.document].subscriptions.discard(subscription)
+            self._leave(subscription.document)
+
+    def forget(self, peer: Peer) -> None:
+        """A peer is gone."""
+        for ref in list(peer.subscriptions):
+            self.unsubscribe(peer, ref)
+        for document in list(peer.present_in):
+            self.announce(peer, document, None)
+
+    def recheck(self, peers: Iterable[Peer]) -> None:
+        """End the subscriptions of those who may no longer read."""
+        now_ms = self._now_ms()
+        for peer in peers:
+            for subscription in list(peer.subscriptions.values()):
+                if not peer.session.may_read(subscription.document, now_ms):
+                    self._end_with(subscription, revoked(subscription.ref))
+
+    def _leave(self, document: str) -> None:
+        if self._rooms[document].is_empty:
+            del self._rooms[document]
+
+    def _end_with(self, subscription: Subscription[Peer], refusal: Refusal) -> None:
+        """End a subscription from this side, and say why."""
+        subscription.peer.send(refusal)
+        subscription.peer.send(Closed(subscription.ref, refusal.message))
+        self.unsubscribe(subscription.peer, subscription.ref)
+
+    # ── catching up ────────────────────────────────────────────────────────────────────
+
+    def _catch_up(self, subscription: Subscription[Peer]) -> None:
+        peer, ref = subscription.peer, subscription.ref
+        if peer.subscriptions.get(ref) is subscription:
+            peer.start(ref, self._read_on(subscription))
+
+    async def _read_on(self, subscription: Subscription[Peer]) -> None:
+        """Send a subscription what is stored, page by page, until it is live."""
+        peer, ref, document = subscription.peer, subscription.ref, subscription.document
+        room = self._rooms[document]
+        try:
+            while peer.is_open:
+                await peer.drained()
+                page = await self._log.page(
+                    document,
+                    subscription.cursor,
+                    count_max=PULL_ELEMENTS_MAX,
+                    bytes_max=PULL_BYTES_MAX,
+                )
+                if page.floor > subscription.cursor:
+                    self._end_with(subscription, too_old(ref, page.floor))
+                    return
+                self._send_rows(peer, ref, page.rows)
+                if page.rows:
+                    subscription.cursor = page.rows[-1].ts
+                if not page.is_more and room.caught_up(subscription):
+                    self._went_live(subscription, page.floor)
+                    peer.stop(ref)
+                    return
+        except LogError as error:
+            _logger.error("%s", error)
+            self._end_with(subscription, unavailable(ref, error))
+
+    def _went_live(self, subscription: Subscription[Peer], floor: int) -> None:
+        if subscription.was_live:
+            return
+        subscription.was_live = True
+        peer, document = subscription.peer, subscription.document
+        self._send_end(peer, subscription.ref, document, subscription.cursor, floor, is_more=False)
+        for other, payload in self._rooms[document].presences():
+            if other is not peer:
+                peer.send(Presence(document, other.name, other.key, payload))
+
+    def resume_all(self) -> None:
+        """Let every subscription read on from the log: something may have been missed."""
+        for room in self._rooms.values():
+            for subscription in list(room.subscriptions):
+                if subscription.is_live:
+                    subscription.is_live = False
+                    self._catch_up(subscription)
+
+    # ── handing out ────────────────────────────────────────────────────────────────────
+
+    def stored(self, stored: Sequence[Stored]) -> None:
+        """Hand out what this process has just made durable."""
+        by_document: dict[str, list[Stored]] = {}
+        for each in stored:
+            if each.element.document in self._rooms:
+                by_document.setdefault(each.element.document, []).append(each)
+        for document, own in by_document.items():
+            elements = [
+                Delivered(
+                    each.accepted.ts,
+                    each.accepted.seq,
+                    each.element.author,
+                    each.element.signature,
+                    each.element.data,
+                )
+                for each in own
+            ]
+            self._hand_out(document, elements, own[0].accepted.previous_ts)
+
+    def noticed(self, events: Sequence[Event]) -> None:
+        """Hand out what another process has stored: all there is, in the relay's order."""
+        by_document: dict[str, list[Delivered]] = {}
+        for event in events:
+            is_wanted = event.kind == "element" and event.document in self._rooms
+            if is_wanted and event.payload is not None:
+                element = Delivered(
+                    event.ts, event.seq, event.author, event.signature, event.payload
+                )
+                by_document.setdefault(event.document, []).append(element)
+        for document, elements in by_document.items():
+            self._hand_out(document, elements, None)
+
+    def _hand_out(
+        self, document: str, elements: Sequence[Delivered], previous_ts: int | None
+    ) -> None:
+        due = self._rooms[document].stored(elements, previous_ts)
+        if due.all:
+            body = elements_body(elements)
+            for subscription in due.all:
+                if not subscription.peer.push(subscription.ref, body):
+                    subscription.fall_behind(elements[0].ts - 1)
+                    due.behind.append(subscription)
+        for subscription, rest in due.some:
+            if not subscription.peer.push(subscription.ref, elements_body(rest)):
+                subscription.fall_behind(rest[0].ts - 1)
+                due.behind.append(subscription)
+        for subscription in due.behind:
+            self._catch_up(subscription)
+
+    # ── presence ───────────────────────────────────────────────────────────────────────
+
+    def announce(self, peer: Peer, document: str, payload: Mapping[str, Any] | None) -> None:
+        """Tell a document's live subscribers who is there, or who left."""
+        if payload is None:
+            peer.present_in.discard(document)
+        elif document not in peer.present_in and len(peer.present_in) >= self._presences_max:
+            peer.send(Refusal(None, Code.TOO_MANY, "present in too many documents", {}))
+            return
+        else:
+            peer.present_in.add(document)
+        room = self._rooms.setdefault(document, Room())
+        if room.announce(peer, payload):
+            frame = Presence(document, peer.name, peer.key, payload)
+            for other in {each.peer for each in room.subscriptions} - {peer}:
+                other.send(frame)
+        self._leave(document)

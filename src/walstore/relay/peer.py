@@ -1,0 +1,140 @@
+"""One websocket connection: what is sent to it, and what is done when it does not read.
+
+- Sending never waits: it succeeds, or the peer is behind. Whoever sends decides what that means.
+- A message that many peers get is written once.
+- A peer with more unsent bytes than the limit is dropped, with a reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+
+from websockets.asyncio.server import ServerConnection
+from websockets.protocol import OPEN
+
+from walstore.relay.limits import Limits
+from walstore.relay.room import Subscription
+from walstore.relay.session import Drop, Reply, Session
+from walstore.wire.frames import ElementsBody, RelayFrame, relay_frame
+
+
+class Peer:
+    """A connection, its session and its subscriptions."""
+
+    def __init__(self, name: str, socket: ServerConnection, session: Session, limits: Limits):
+        self.name = name
+        self.session = session
+        self.subscriptions: dict[str, Subscription[Peer]] = {}
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+        self.present_in: set[str] = set()
+        self.in_flight = 0
+        self.delivered = 0
+        self._socket = socket
+        self._limits = limits
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self.dropped: Drop | None = None
+        self._closing: asyncio.Task[None] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something can be sent."""
+        return self._socket.protocol.state is OPEN and self.dropped is None
+
+    @property
+    def pending_bytes(self) -> int:
+        """What was sent and the peer has not read."""
+        return self._socket.transport.get_write_buffer_size()
+
+    @property
+    def key(self) -> str | None:
+        """A key that it has proved; None if it has proved none."""
+        return min(self.session.keys, default=None)
+
+    @property
+    def address(self) -> str:
+        """Where it comes from."""
+        address = self._socket.remote_address
+        return f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(address)
+
+    def answer(self, outcome: Reply | Drop) -> None:
+        """Do what the session says."""
+        match outcome:
+            case Reply():
+                self.send(outcome.frame)
+            case Drop():
+                self.drop(outcome)
+
+    def send(self, frame: RelayFrame) -> None:
+        """Send a frame; a peer that lets too many pile up is dropped."""
+        self.send_text(relay_frame(frame))
+
+    def send_text(self, text: bytes) -> None:
+        """Send a frame that is written already."""
+        if not self.is_open:
+            return
+        if self.pending_bytes > self._limits.pending_bytes_max:
+            self.drop(Drop(1008, "too slow: too much of what was asked for is not read"))
+            return
+        self._socket.protocol.send_text(text)
+        self._socket.send_data()
+
+    def push(self, ref: str, body: ElementsBody) -> bool:
+        """Send elements that many get; False if the peer is behind and has to catch up later."""
+        if not self.is_open:
+            return True
+        if self.pending_bytes > self._limits.lag_bytes_max:
+            return False
+        self.delivered += 1
+        self._socket.protocol.send_text(body.around(ref))
+        self._socket.send_data()
+        return True
+
+    async def drained(self) -> None:
+        """Wait until the peer has read most of what was sent; a peer that stalls is dropped."""
+        try:
+            async with asyncio.timeout(self._limits.stall_ms_max / 1000):
+                await self._socket.drain()
+        except TimeoutError:
+            self.drop(Drop(1008, "too slow: nothing was read for too long"))
+
+    def drop(self, drop: Drop) -> None:
+        """Close the connection; it is not waited for."""
+        if self.dropped is None:
+            self.dropped = drop
+            closing = self._socket.close(drop.close_code, drop.reason)
+            self._closing = asyncio.create_task(closing)
+
+    async def ended(self) -> None:
+        """Wait until nothing of it is running any more."""
+        for task in self.tasks.values():
+            task.cancel()
+        closing = [] if self._closing is None else [self._closing]
+        await asyncio.gather(*self.tasks.values(), *closing, return_exceptions=True)
+
+    def start(self, ref: str, work: Coroutine[None, None, None]) -> None:
+        """Do something under a ref, in place of what was done under it before."""
+        self.stop(ref)
+        self.tasks[ref] = asyncio.create_task(work)
+
+    def stop(self, ref: str) -> None:
+        """End what is done under a ref, unless it is what is running now."""
+        task = self.tasks.pop(ref, None)
+        if task is not None and task is not asyncio.current_task():
+            task.cancel()
+
+    def begun(self) -> None:
+        """An append is on its way to the disk."""
+        self.in_flight += 1
+        if self.in_flight >= self._limits.in_flight_max:
+            self._has_room.clear()
+
+    def done(self) -> None:
+        """An append was answered."""
+        self.in_flight -= 1
+        self._has_room.set()
+
+    async def room(self) -> None:
+        """Wait until another append may be taken."""
+        await self._has_room.wait()

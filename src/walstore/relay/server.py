@@ -1,0 +1,448 @@
+"""The relay: websockets in front, a log behind, and as little as possible in between.
+
+- What a frame means is decided by `session`, who gets what by `room`, what is stored by
+  `committer`. Here it is carried out.
+- One task per connection reads; a subscription that catches up has one more. Everything else
+  happens when the log answers.
+- Stopping drains: nothing new is taken, what was taken is answered, then connections are closed
+  with a reason that tells clients to come back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import count
+from typing import TypeVar, assert_never
+from urllib.parse import urlsplit
+
+from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+from websockets.extensions.permessage_deflate import ServerPerMessageDeflateFactory
+
+from walstore.errors import MalformedError
+from walstore.relay.checking import check_snapshot
+from walstore.relay.committer import Committer, NotStored, Stored
+from walstore.relay.feeds import Feeds
+from walstore.relay.following import Following
+from walstore.relay.limits import Limits
+from walstore.relay.log import (
+    Accepted,
+    Conflict,
+    Filter,
+    LogError,
+    RelayLog,
+    log_id,
+)
+from walstore.relay.peer import Peer
+from walstore.relay.rates import Penalties
+from walstore.relay.readers import Readers
+from walstore.relay.refusals import unavailable
+from walstore.relay.roles import Roles
+from walstore.relay.session import Drop, KeepGrant, Order, PutWhole, Reply, Session, Unsubscribe
+from walstore.signed.auth import relay_address
+from walstore.signed.grant import read_grant
+from walstore.wire.frames import (
+    Append,
+    Code,
+    FollowChanges,
+    GetSnapshot,
+    Ok,
+    Pull,
+    PullTail,
+    Refusal,
+    Request,
+    SetPresence,
+    SnapshotPiece,
+)
+from walstore.wire.limits import (
+    PULL_BYTES_MAX,
+    PULL_ELEMENTS_MAX,
+    SNAPSHOT_PIECE_SIZE,
+    TS_MAX,
+)
+
+_logger = logging.getLogger("walstore.relay")
+
+Item = TypeVar("Item")
+
+# How often it is written down how far readers are, and looked up who may still read.
+_HOUSEKEEPING_S = 30
+
+# Small windows: elements of one log are alike, and connections are many.
+_COMPRESSION = ServerPerMessageDeflateFactory(
+    server_max_window_bits=12,
+    client_max_window_bits=12,
+    compress_settings={"memLevel": 4},
+)
+
+
+class Relay:
+    """A running relay."""
+
+    def __init__(
+        self,
+        log: RelayLog,
+        *,
+        roles: Roles,
+        limits: Limits,
+        software: str,
+        authority: str | None,
+        now_ms: Callable[[], int],
+    ) -> None:
+        """Prepare; `serve` runs it."""
+        self.log = log
+        self.roles = roles
+        self.limits = limits
+        self.peers: set[Peer] = set()
+        self.is_draining = False
+        self._software = software
+        self._authority = authority
+        self._now_ms = now_ms
+        self._names = count(1)
+        self._readers = Readers(log, now_ms)
+        self._following = Following(
+            log, self._readers, now_ms=now_ms, presences_max=limits.subscriptions_max
+        )
+        self._feeds = Feeds(log, now_ms=now_ms)
+        self._committer = Committer(
+            log, queue_max=limits.queue_max, now_ms=now_ms, on_stored=self._stored
+        )
+        self._penalties = Penalties(pause_ms=limits.penalty_ms)
+        self._server: Server | None = None
+
+    @classmethod
+    @asynccontextmanager
+    async def serve(
+        cls,
+        log: RelayLog,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        roles: Roles | None = None,
+        limits: Limits | None = None,
+        public_url: str | None = None,
+        compression: bool = True,
+        software: str = "walstore",
+        now_ms: Callable[[], int] | None = None,
+    ) -> AsyncIterator[Relay]:
+        """Run a relay on a log for the length of a block, then drain it.
+
+        Args:
+            log: Where everything is; whoever opened it closes it.
+            host: The address to listen on.
+            port: The port to listen on; 0 takes a free one.
+            roles: Who may do what; anybody who proves a key if left out.
+            limits: How much.
+            public_url: What clients dial, if it is not what arrives here: behind a proxy.
+            compression: Whether to compress for clients who ask for it.
+            software: What the relay calls itself.
+            now_ms: The time in milliseconds since 1970; the system's if left out.
+
+        Raises:
+            OSError: The address cannot be listened on.
+            LogError: The log cannot be read.
+        """
+        relay = cls(
+            log,
+            roles=Roles.open_to_all() if roles is None else roles,
+            limits=Limits() if limits is None else limits,
+            software=software,
+            authority=None if public_url is None else authority_of(public_url),
+            now_ms=_system_ms if now_ms is None else now_ms,
+        )
+        for grant in await log.grants():
+            relay.roles.add(read_grant(grant))
+        async with AsyncExitStack() as stack:
+            tasks = await stack.enter_async_context(asyncio.TaskGroup())
+            background = [
+                tasks.create_task(relay._committer.run()),
+                tasks.create_task(relay._keep_house()),
+                tasks.create_task(relay._follow_notices()),
+            ]
+            relay._server = await serve(
+                relay._handle,
+                host,
+                port,
+                compression=None,
+                extensions=[_COMPRESSION] if compression else None,
+                max_size=relay.limits.frame_bytes_max,
+                max_queue=64,
+                write_limit=2**16,
+                server_header=None,
+                logger=_quiet_logger(),
+            )
+            try:
+                yield relay
+            finally:
+                await relay._drain()
+                for task in background:
+                    task.cancel()
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        assert self._server is not None
+        return int(next(iter(self._server.sockets)).getsockname()[1])
+
+    @property
+    def url(self) -> str:
+        """Where clients connect."""
+        assert self._server is not None
+        host = next(iter(self._server.sockets)).getsockname()[0]
+        return f"ws://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    # ── connections ────────────────────────────────────────────────────────────────────
+
+    async def _handle(self, socket: ServerConnection) -> None:
+        if len(self.peers) >= self.limits.connections_max:
+            await socket.close(1013, "too many connections")
+            return
+        peer = self._welcome(socket)
+        self.peers.add(peer)
+        try:
+            async for message in socket:
+                if isinstance(message, bytes):
+                    peer.drop(Drop(1003, "frames are text"))
+                    break
+                await self._take(peer, message.encode())
+                if not peer.is_open:
+                    break
+        except ConnectionClosed:
+            pass
+        finally:
+            self.peers.discard(peer)
+            await self._farewell(peer)
+
+    def _welcome(self, socket: ServerConnection) -> Peer:
+        request = socket.request
+        dialled = request.headers.get("Host", "") if request is not None else ""
+        session = Session(
+            relay_id=self.log.relay_id,
+            authority=self._authority or authority_of(f"ws://{dialled}"),
+            roles=self.roles,
+            limits=self.limits,
+            penalties=self._penalties,
+            new_challenge=lambda: secrets.token_hex(32),
+            now_ms=self._now_ms(),
+        )
+        peer = Peer(f"{next(self._names):x}", socket, session, self.limits)
+        peer.send(session.hello(self._software))
+        return peer
+
+    async def _farewell(self, peer: Peer) -> None:
+        self._following.forget(peer)
+        await peer.ended()
+
+    async def _take(self, peer: Peer, text: bytes) -> None:
+        if wait_ms := peer.session.pace(self._now_ms()):
+            await asyncio.sleep(wait_ms / 1000)
+        for outcome in peer.session.receive(text, self._now_ms()):
+            if isinstance(outcome, Reply | Drop):
+                peer.answer(outcome)
+            else:
+                await self._carry_out(peer, outcome)
+
+    async def _carry_out(self, peer: Peer, order: Order) -> None:
+        if self.is_draining and not isinstance(order, Unsubscribe | SetPresence):
+            peer.send(Refusal(order.ref, Code.UNAVAILABLE, "the relay is shutting down", {}))
+            return
+        try:
+            await self._execute(peer, order)
+        except LogError as error:
+            _logger.error("%s", error)
+            ref = None if isinstance(order, SetPresence) else order.ref
+            peer.send(unavailable(ref, error))
+
+    async def _execute(self, peer: Peer, order: Order) -> None:
+        match order:
+            case Append():
+                await self._append(peer, order)
+            case Pull() if order.is_live:
+                self._following.subscribe(peer, order)
+            case Pull():
+                await self._following.pull(peer, order)
+            case PullTail():
+                await self._following.pull_tail(peer, order)
+            case GetSnapshot():
+                await self._get_snapshot(peer, order)
+            case PutWhole():
+                await self._put_snapshot(peer, order)
+            case FollowChanges():
+                self._feeds.follow(peer, order)
+            case Request():
+                await self._feeds.request(peer, order)
+            case SetPresence():
+                self._following.announce(peer, order.document, order.payload)
+            case KeepGrant():
+                await self.log.put_grant(order.text, self._now_ms())
+                self.roles.add(order.grant)
+                self._recheck()
+                peer.send(Ok(order.ref, {}))
+            case Unsubscribe():
+                peer.stop(order.ref)
+                self._following.unsubscribe(peer, order.ref)
+            case _:
+                assert_never(order)
+
+    # ── appending ──────────────────────────────────────────────────────────────────────
+
+    async def _append(self, peer: Peer, frame: Append) -> None:
+        await peer.room()
+        await self._committer.room()
+
+        def answer(verdict: Accepted | NotStored) -> None:
+            peer.done()
+            match verdict:
+                case Accepted():
+                    peer.send(Ok(frame.ref, {"ts": verdict.ts, "seq": verdict.seq}))
+                case NotStored(Code.INVALID, reason):
+                    self._fault(peer, frame.ref, reason)
+                case NotStored(code, reason):
+                    _logger.error("not stored: %s", reason)
+                    peer.send(Refusal(frame.ref, code, "it cannot be stored now", {}))
+
+        peer.begun()
+        self._committer.submit(frame, answer)
+
+    def _fault(self, peer: Peer, ref: str, reason: str) -> None:
+        for outcome in peer.session.fault(ref, Code.INVALID, reason, self._now_ms()):
+            if isinstance(outcome, Reply | Drop):
+                peer.answer(outcome)
+
+    def _stored(self, stored: Sequence[Stored]) -> None:
+        self._following.stored(stored)
+        self._feeds.wake()
+
+    # ── snapshots ──────────────────────────────────────────────────────────────────────
+
+    async def _get_snapshot(self, peer: Peer, frame: GetSnapshot) -> None:
+        log = log_id(self.log.relay_id, frame.document)
+        revision, text = frame.revision, None
+        if revision is None:
+            stored = await self.log.snapshot(frame.document)
+            if stored is not None:
+                revision, text = stored
+        else:
+            wanted = Filter(documents=frozenset({frame.document}), kinds=frozenset({"snapshot"}))
+            for event in await self.log.find([revision], wanted):
+                text = event.payload
+        if text is None:
+            peer.send(SnapshotPiece(frame.ref, None, None, True, log))
+            return
+        whole = text.decode()
+        starts = range(0, max(len(whole), 1), SNAPSHOT_PIECE_SIZE)
+        for start in starts:
+            await peer.drained()
+            piece = whole[start : start + SNAPSHOT_PIECE_SIZE]
+            peer.send(SnapshotPiece(frame.ref, revision, piece, start == starts[-1], log))
+
+    async def _put_snapshot(self, peer: Peer, order: PutWhole) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            snapshot = await loop.run_in_executor(None, check_snapshot, order)
+        except MalformedError as error:
+            self._fault(peer, order.ref, error.reason)
+            return
+        if snapshot.author not in peer.session.keys:
+            reason = "prove the producer's key first: AUTH with it"
+            peer.send(Refusal(order.ref, Code.AUTH_REQUIRED, reason, {}))
+            return
+        verdict = await self.log.put_snapshot(snapshot, self._now_ms())
+        match verdict:
+            case Accepted():
+                peer.send(Ok(order.ref, {"revision": snapshot.id, "seq": verdict.seq}))
+                self._feeds.wake()
+            case Conflict():
+                current = {"revision": verdict.revision}
+                peer.send(Refusal(order.ref, Code.CONFLICT, verdict.reason, current))
+
+    # ── in the background ──────────────────────────────────────────────────────────────
+
+    async def _follow_notices(self) -> None:
+        """Hand out what other processes of this relay have stored."""
+        seq = (await self.log.feed(TS_MAX, None, Filter(), count_max=1, bytes_max=1)).head_seq
+        async for _ in self.log.notices():
+            try:
+                seq = await self._hand_out_since(seq)
+            except LogError as error:
+                _logger.error("%s", error)
+
+    async def _hand_out_since(self, seq: int) -> int:
+        while True:
+            page = await self.log.feed(
+                seq, None, Filter(), count_max=PULL_ELEMENTS_MAX, bytes_max=PULL_BYTES_MAX
+            )
+            if seq + 1 < page.min_seq:
+                self._following.resume_all()
+                return page.head_seq
+            self._following.noticed(page.events)
+            seq = page.last_seq
+            if not page.is_more:
+                self._feeds.wake()
+                return seq
+
+    def _recheck(self) -> None:
+        """Stop sending to those who may no longer read."""
+        self._following.recheck(self.peers)
+        self._feeds.wake()
+
+    async def _keep_house(self) -> None:
+        while True:
+            await asyncio.sleep(_HOUSEKEEPING_S)
+            await self._note_readers()
+            await self._renew_grants()
+
+    async def _renew_grants(self) -> None:
+        """Take in what was granted through other processes, and let expired ones end."""
+        try:
+            for grant in await self.log.grants():
+                self.roles.add(read_grant(grant))
+        except LogError as error:
+            _logger.error("%s", error)
+        self._recheck()
+
+    async def _note_readers(self) -> None:
+        self._readers.note_all(self.peers)
+        await self._readers.write_down()
+
+    async def _drain(self) -> None:
+        """Take nothing new, answer what was taken, then send everybody home."""
+        self.is_draining = True
+        assert self._server is not None
+        await self._committer.drained()
+        await self._note_readers()
+        self._server.close(close_connections=False)
+        for peer in list(self.peers):
+            peer.drop(Drop(1012, "the relay is restarting"))
+        self._server.close()
+        await self._server.wait_closed()
+
+
+def authority_of(url: str) -> str:
+    """The host and port of a URL, as clients name them in their proofs.
+
+    A URL that has none gives an empty text, which no proof names.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port or (443 if parts.scheme in ("wss", "https") else 80)
+    except ValueError:
+        return ""
+    return relay_address(parts.hostname, port) if parts.hostname else ""
+
+
+def _system_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _quiet_logger() -> logging.Logger:
+    """What the websockets library has to say is about peers' faults; it is for debugging."""
+    logger = logging.getLogger("walstore.relay.sockets")
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.CRITICAL)
+    return logger
