@@ -25,6 +25,9 @@ from walstore.wire.limits import TS_MAX
 # Writers, or sessions of writers, that one snapshot can count.
 SNAPSHOT_WRITERS_MAX = 10_000
 
+# What they may take as text: the changes feed shows it beside the snapshot, in one message.
+_WRITERS_BYTES_MAX = 3 * 2**19
+
 _WRITER_SIZE_MAX = 256
 
 
@@ -83,6 +86,8 @@ def _vector_clock(value: object) -> dict[str, int]:
     for writer, seq in value.items():
         if not _counts(writer, seq):
             raise MalformedError("snapshot", "`writerSeq` does not count by writer, from 1")
+    if len(canonical_bytes(value)) > _WRITERS_BYTES_MAX:
+        raise MalformedError("snapshot", f"`writerSeq` exceeds {_WRITERS_BYTES_MAX} bytes")
     return value
 
 

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ from typing import NamedTuple
 from walstore.errors import MalformedError
 from walstore.relay.checking import check_element
 from walstore.relay.log import Accepted, LogError, NewElement, RelayLog
+from walstore.relay.metrics import STORED, Metrics
 from walstore.wire.frames import Append, Code
 
 # Elements in one sync. More would make the first of them wait for the last.
@@ -48,11 +50,12 @@ class Stored(NamedTuple):
 class _Waiting(NamedTuple):
     frame: Append
     answer: Answer
+    since_s: float
 
 
 class _Checked(NamedTuple):
     element: NewElement
-    answer: Answer
+    waiting: _Waiting
 
 
 class Committer:
@@ -63,24 +66,31 @@ class Committer:
         log: RelayLog,
         *,
         queue_max: int,
+        queue_bytes_max: int,
         now_ms: Callable[[], int],
         on_stored: Callable[[Sequence[Stored]], None],
+        metrics: Metrics,
     ) -> None:
         """Prepare; `run` does the work.
 
         Args:
             log: Where elements go.
             queue_max: How many may wait; `room` says when there is room again.
+            queue_bytes_max: And how many bytes of them.
             now_ms: The time.
             on_stored: Told of new elements, in the order of the log, after they were answered.
+            metrics: Where it is counted.
         """
         self._log = log
         self._queue_max = queue_max
+        self._queue_bytes_max = queue_bytes_max
         self._now_ms = now_ms
         self._on_stored = on_stored
+        self._metrics = metrics
         self._waiting: deque[_Waiting] = deque()
         self._checked: asyncio.Queue[list[_Checked]] = asyncio.Queue(maxsize=1)
         self._count = 0
+        self._bytes = 0
         self._arrived = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
@@ -94,11 +104,12 @@ class Committer:
 
     def submit(self, frame: Append, answer: Answer) -> None:
         """Take an append that its sender may make; it will be answered."""
-        self._waiting.append(_Waiting(frame, answer))
+        self._waiting.append(_Waiting(frame, answer, time.monotonic()))
         self._count += 1
+        self._bytes += len(frame.data)
         self._idle.clear()
         self._arrived.set()
-        if self._count >= self._queue_max:
+        if self._count >= self._queue_max or self._bytes >= self._queue_bytes_max:
             self._room.clear()
 
     async def room(self) -> None:
@@ -107,7 +118,8 @@ class Committer:
 
     async def drained(self) -> None:
         """Wait until everything that was submitted is answered."""
-        await self._idle.wait()
+        while self._count:
+            await self._idle.wait()
 
     async def run(self) -> None:
         """Check and store, until cancelled."""
@@ -128,9 +140,9 @@ class Committer:
             verdicts = await self._check([waiting.frame for waiting in batch])
             for waiting, verdict in zip(batch, verdicts, strict=True):
                 if isinstance(verdict, NotStored):
-                    self._answer(waiting.answer, verdict)
+                    self._answer(waiting, verdict)
                 else:
-                    checked.append(_Checked(verdict, waiting.answer))
+                    checked.append(_Checked(verdict, waiting))
             if checked:
                 await self._checked.put(checked)
 
@@ -153,10 +165,11 @@ class Committer:
                 accepted = await self._log.append([each.element for each in batch], self._now_ms())
             except LogError as error:
                 for each in batch:
-                    self._answer(each.answer, NotStored(Code.STORAGE, str(error)))
+                    self._answer(each.waiting, NotStored(Code.STORAGE, str(error)))
                 continue
+            self._metrics.synced(len(batch))
             for each, place in zip(batch, accepted, strict=True):
-                self._answer(each.answer, place)
+                self._answer(each.waiting, place)
             new = [
                 Stored(each.element, place)
                 for each, place in zip(batch, accepted, strict=True)
@@ -165,13 +178,18 @@ class Committer:
             if new:
                 self._on_stored(new)
 
-    def _answer(self, answer: Answer, verdict: Accepted | NotStored) -> None:
+    def _answer(self, waiting: _Waiting, verdict: Accepted | NotStored) -> None:
         self._count -= 1
-        if self._count < self._queue_max:
+        self._bytes -= len(waiting.frame.data)
+        if self._count < self._queue_max and self._bytes < self._queue_bytes_max:
             self._room.set()
         if not self._count:
             self._idle.set()
-        answer(verdict)
+        if isinstance(verdict, NotStored):
+            self._metrics.answered(verdict.code)
+        else:
+            self._metrics.answered(STORED, seconds=time.monotonic() - waiting.since_s)
+        waiting.answer(verdict)
 
 
 def _check_frames(frames: Sequence[Append]) -> list[NewElement | NotStored]:

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import orjson
 
+from walstore.canon import canonical_bytes
 from walstore.relay.log import Event, Filter, LogError, RelayLog
 from walstore.relay.peer import Peer
 from walstore.relay.refusals import replay_too_old, revoked, unavailable
 from walstore.relay.splitting import split
-from walstore.wire.frames import EndOfStored, EventStatus, FeedStatus, FollowChanges, Request
+from walstore.wire.frames import EndOfStored, FeedStatus, FollowChanges, Request
 from walstore.wire.limits import EVENTS_PER_FRAME_MAX, PULL_BYTES_MAX
 
 _logger = logging.getLogger("walstore.relay")
@@ -27,6 +29,9 @@ _logger = logging.getLogger("walstore.relay")
 _INLINE_BYTES_MAX = 2**20
 
 _PAGE_EVENTS_MAX = 4 * EVENTS_PER_FRAME_MAX
+
+# Events of a request that are held together.
+_REQUEST_STEP = 64
 
 
 class Feeds:
@@ -48,16 +53,18 @@ class Feeds:
 
     async def request(self, peer: Peer, frame: Request) -> None:
         """Send events by id: those that are there, then those whose payload is gone."""
-        wanted = Filter("", frame.documents, frame.authors, frame.kinds)
-        found, now_ms = await self._log.find(frame.ids, wanted), self._now_ms()
-        # What may not be read is not known either.
-        events = [each for each in found if peer.session.may_read(each.document, now_ms)]
-        self._send(peer, frame.ref, [each for each in events if each.payload is not None])
-        gone = [each for each in events if each.payload is None]
-        self._send(peer, frame.ref, sorted(gone, key=lambda each: each.id))
-        last = max((event.seq for event in events), default=0)
+        wanted, last = Filter("", frame.documents, frame.authors, frame.kinds), 0
+        gone: list[Event] = []
+        for start in range(0, len(frame.ids), _REQUEST_STEP):
+            found = await self._log.find(frame.ids[start : start + _REQUEST_STEP], wanted)
+            now_ms = self._now_ms()
+            # What may not be read is not known either.
+            events = [each for each in found if peer.session.may_read(each.document, now_ms)]
+            gone += [each for each in events if each.payload is None]
+            last = max(last, *(event.seq for event in events), 0)
+            await self._send(peer, frame.ref, [each for each in events if each.payload is not None])
+        await self._send(peer, frame.ref, sorted(gone, key=lambda each: each.id))
         peer.send(EndOfStored(frame.ref, {"seq": last, "more": False}))
-        await peer.drained()
 
     async def _send_feed(self, peer: Peer, frame: FollowChanges) -> None:
         try:
@@ -74,9 +81,7 @@ class Feeds:
     async def _bootstrap(self, peer: Peer, frame: FollowChanges) -> None:
         found = await self._log.bootstrap(_filter(frame))
         self._send_status(peer, frame, found.snapshot_seq, found.min_seq)
-        for some in split(found.events, _size_of):
-            await peer.drained()
-            self._send(peer, frame.ref, some)
+        await self._send(peer, frame.ref, found.events)
         peer.send(EndOfStored(frame.ref, {"seq": found.snapshot_seq, "more": False}))
 
     async def _tail(self, peer: Peer, frame: FollowChanges) -> None:
@@ -84,6 +89,8 @@ class Feeds:
         self._waiting.add(woken)
         try:
             since = await self._replay(peer, frame)
+            # What a limit has cut off comes now; it does not wait for something else to come.
+            woken.set()
             while since is not None and frame.is_live and peer.is_open:
                 await woken.wait()
                 woken.clear()
@@ -105,10 +112,12 @@ class Feeds:
             if since + 1 < page.min_seq:
                 peer.send(replay_too_old(frame.ref, page.min_seq))
                 return None
+            if not peer.session.may_follow(frame.prefix, self._now_ms()):
+                peer.send(revoked(frame.ref))
+                return None
             if left == frame.limit and since == frame.since:
                 self._send_status(peer, frame, page.head_seq, page.min_seq)
-            self._send(peer, frame.ref, page.events)
-            await peer.drained()
+            await self._send(peer, frame.ref, page.events)
             since, left = page.last_seq, left - len(page.events)
             is_cut = page.is_more and left <= 0
             if is_cut or not page.is_more:
@@ -119,9 +128,6 @@ class Feeds:
     async def _go_on(self, peer: Peer, frame: FollowChanges, since: int) -> int | None:
         """Send what was accepted since; up to where, or None if the feed is over."""
         while peer.is_open:
-            if not peer.session.may_follow(frame.prefix, self._now_ms()):
-                peer.send(revoked(frame.ref))
-                return None
             page = await self._log.feed(
                 since,
                 None,
@@ -129,11 +135,13 @@ class Feeds:
                 count_max=_PAGE_EVENTS_MAX,
                 bytes_max=PULL_BYTES_MAX,
             )
+            if not peer.session.may_follow(frame.prefix, self._now_ms()):
+                peer.send(revoked(frame.ref))
+                return None
             if since + 1 < page.min_seq:
                 peer.send(replay_too_old(frame.ref, page.min_seq))
                 return None
-            self._send(peer, frame.ref, page.events)
-            await peer.drained()
+            await self._send(peer, frame.ref, page.events)
             since = page.last_seq
             if not page.is_more:
                 return since
@@ -143,22 +151,26 @@ class Feeds:
         status = {"mode": frame.mode, "snapshot_seq": seq, "min_seq": min_seq}
         peer.send(FeedStatus(frame.ref, status))
 
-    def _send(self, peer: Peer, ref: str, events: Sequence[Event]) -> None:
-        """Send events in order; those whose payload is gone are told as such."""
-        whole: list[Event] = []
-        for event in events:
-            if event.payload is not None:
-                whole.append(event)
-                continue
-            self._send_whole(peer, ref, whole)
-            whole = []
-            peer.send(EventStatus(ref, _status(event)))
-        self._send_whole(peer, ref, whole)
+    async def _send(self, peer: Peer, ref: str, events: Sequence[Event]) -> None:
+        """Send events in order, as fast as they are read; the payload of some may be gone."""
+        for is_gone, some in groupby(events, key=lambda event: event.payload is None):
+            if is_gone:
+                for event in some:
+                    peer.send_text(orjson.dumps(["EVENT-STATUS", ref, _status(event)]))
+                await peer.drained()
+            else:
+                await self._send_whole(peer, ref, list(some))
 
-    def _send_whole(self, peer: Peer, ref: str, events: Sequence[Event]) -> None:
+    async def _send_whole(self, peer: Peer, ref: str, events: Sequence[Event]) -> None:
         for some in split(events, _size_of, EVENTS_PER_FRAME_MAX):
             rows = [(event.seq, _shown(event)) for event in some]
             peer.send_text(orjson.dumps(["EVENTS", ref, rows]))
+            await peer.drained()
+
+
+def _text_of(vc: Mapping[str, int]) -> orjson.Fragment:
+    # Writers are others' text: it may hold lone surrogates, which only the canonical text spells.
+    return orjson.Fragment(canonical_bytes(dict(vc)))
 
 
 def _filter(frame: FollowChanges) -> Filter:
@@ -167,7 +179,7 @@ def _filter(frame: FollowChanges) -> Filter:
 
 def _size_of(event: Event) -> int:
     size = len(event.payload or b"")
-    return size if size <= _INLINE_BYTES_MAX else 0
+    return sum(map(len, event.vc)) + (size if size <= _INLINE_BYTES_MAX else 0)
 
 
 def _shown(event: Event) -> dict[str, Any]:
@@ -194,4 +206,4 @@ def _metadata(event: Event) -> dict[str, Any]:
     }
     if event.kind == "element":
         return shown | {"ts": event.ts}
-    return shown | {"upto_ts": event.ts, "vc": dict(event.vc), "deleted": event.is_deletion}
+    return shown | {"upto_ts": event.ts, "vc": _text_of(event.vc), "deleted": event.is_deletion}

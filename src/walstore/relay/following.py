@@ -11,7 +11,8 @@ from typing import Any
 
 from walstore.relay.committer import Stored
 from walstore.relay.log import Event, LogError, RelayLog, Row, log_id
-from walstore.relay.peer import Peer
+from walstore.relay.metrics import Metrics
+from walstore.relay.peer import Broadcast, Peer
 from walstore.relay.readers import Readers
 from walstore.relay.refusals import revoked, too_old, unavailable
 from walstore.relay.room import Room, Subscription
@@ -32,6 +33,9 @@ from walstore.wire.limits import PULL_BYTES_MAX, PULL_ELEMENTS_MAX
 
 _logger = logging.getLogger("walstore.relay")
 
+# Elements of a tail that are looked at together.
+_TAIL_STEP = 32
+
 
 class Following:
     """Everything that is read of logs: once, or live."""
@@ -43,6 +47,7 @@ class Following:
         *,
         now_ms: Callable[[], int],
         presences_max: int,
+        metrics: Metrics,
     ) -> None:
         """Begin with nobody here.
 
@@ -51,11 +56,13 @@ class Following:
             readers: Told how far peers have read.
             now_ms: The time.
             presences_max: In how many documents one peer may be present.
+            metrics: Where it is counted.
         """
         self._log = log
         self._readers = readers
         self._now_ms = now_ms
         self._presences_max = presences_max
+        self._metrics = metrics
         self._rooms: dict[str, Room[Peer]] = {}
 
     # ── once ───────────────────────────────────────────────────────────────────────────
@@ -76,11 +83,32 @@ class Following:
 
     async def pull_tail(self, peer: Peer, frame: PullTail) -> None:
         """Send the newest elements up to a `ts`."""
-        rows = await self._log.tail(frame.document, frame.upto, frame.last)
-        self._send_rows(peer, frame.ref, rows)
-        last = rows[-1].ts if rows else frame.upto
+        cursor, last = await self._before_tail(frame), frame.upto
+        is_more = True
+        while is_more and peer.is_open:
+            page = await self._log.page(
+                frame.document, cursor, count_max=PULL_ELEMENTS_MAX, bytes_max=PULL_BYTES_MAX
+            )
+            rows = [row for row in page.rows if row.ts <= frame.upto]
+            self._send_rows(peer, frame.ref, rows)
+            await peer.drained()
+            if rows:
+                last = cursor = rows[-1].ts
+            is_more = page.is_more and len(rows) == len(page.rows)
+            if page.floor > cursor:
+                # It was compacted just now; the rest is above.
+                cursor, is_more = page.floor, page.floor < frame.upto
         self._send_end(peer, frame.ref, frame.document, last, 0, is_more=False)
-        await peer.drained()
+
+    async def _before_tail(self, frame: PullTail) -> int:
+        """Above which `ts` a tail begins; a thousand large elements are not held at a time."""
+        cursor, left = frame.upto, frame.last
+        while left:
+            rows = await self._log.tail(frame.document, cursor, min(left, _TAIL_STEP))
+            if not rows:
+                break
+            cursor, left = rows[0].ts - 1, left - len(rows)
+        return cursor
 
     def _send_rows(self, peer: Peer, ref: str, rows: Sequence[Row]) -> None:
         for some in split(rows, lambda row: len(row.data)):
@@ -215,27 +243,38 @@ class Following:
         """Hand out what another process has stored: all there is, in the relay's order."""
         by_document: dict[str, list[Delivered]] = {}
         for event in events:
-            is_wanted = event.kind == "element" and event.document in self._rooms
-            if is_wanted and event.payload is not None:
-                element = Delivered(
-                    event.ts, event.seq, event.author, event.signature, event.payload
-                )
-                by_document.setdefault(event.document, []).append(element)
+            if event.kind != "element" or event.document not in self._rooms:
+                continue
+            if event.payload is None:
+                # Whoever lacks it is told so by the log, and not left with a hole.
+                for subscription in self._rooms[event.document].lacking(event.ts):
+                    self._catch_up(subscription)
+                continue
+            element = Delivered(event.ts, event.seq, event.author, event.signature, event.payload)
+            by_document.setdefault(event.document, []).append(element)
         for document, elements in by_document.items():
             self._hand_out(document, elements, None)
 
     def _hand_out(
         self, document: str, elements: Sequence[Delivered], previous_ts: int | None
     ) -> None:
+        for some in split(elements, lambda element: len(element.data)):
+            self._hand_out_frame(document, some, previous_ts)
+            previous_ts = some[-1].ts
+
+    def _hand_out_frame(
+        self, document: str, elements: Sequence[Delivered], previous_ts: int | None
+    ) -> None:
         due = self._rooms[document].stored(elements, previous_ts)
         if due.all:
-            body = elements_body(elements)
+            self._metrics.delivered(len(due.all) * len(elements))
+            message = Broadcast(elements_body(elements))
             for subscription in due.all:
-                if not subscription.peer.push(subscription.ref, body):
+                if not subscription.peer.push(subscription.ref, message):
                     subscription.fall_behind(elements[0].ts - 1)
                     due.behind.append(subscription)
         for subscription, rest in due.some:
-            if not subscription.peer.push(subscription.ref, elements_body(rest)):
+            if not subscription.peer.push(subscription.ref, Broadcast(elements_body(rest))):
                 subscription.fall_behind(rest[0].ts - 1)
                 due.behind.append(subscription)
         for subscription in due.behind:

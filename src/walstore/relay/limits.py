@@ -21,8 +21,10 @@ class Limits:
         lag_bytes_max: Unsent bytes past which live elements are no longer pushed but read again
             from the log once the peer has caught up.
         stall_ms_max: How long a peer may read nothing of what it asked for.
+        close_ms_max: How long a peer that is dropped has to hear why; then it is cut off.
         in_flight_max: Appends of one connection that wait for the disk; further ones are not read.
         queue_max: Appends of all connections that wait for the disk.
+        queue_bytes_max: Their bytes.
         frames_per_second: Frames of one connection, in the long run; further ones are read later.
         frames_burst: Frames of one connection at once.
         faults_max: Malformed frames, failed proofs and bad signatures before a peer is dropped.
@@ -38,8 +40,10 @@ class Limits:
     pending_bytes_max: int = 8 * 2**20
     lag_bytes_max: int = 256 * 2**10
     stall_ms_max: int = 30_000
+    close_ms_max: int = 5_000
     in_flight_max: int = 256
     queue_max: int = 10_000
+    queue_bytes_max: int = 64 * 2**20
     frames_per_second: int = 2_000
     frames_burst: int = 4_000
     faults_max: int = 20

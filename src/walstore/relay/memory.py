@@ -299,7 +299,8 @@ class MemoryLog:
 
     async def notices(self) -> AsyncIterator[Notice]:
         """Ends at once: no other process can see this log."""
-        for notice in ():
+        others: tuple[Notice, ...] = ()
+        for notice in others:
             yield notice
 
     async def aclose(self) -> None:

@@ -8,22 +8,63 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine
 
 from websockets.asyncio.server import ServerConnection
+from websockets.frames import Frame, Opcode
 from websockets.protocol import OPEN
 
 from walstore.relay.limits import Limits
+from walstore.relay.metrics import Metrics
 from walstore.relay.room import Subscription
 from walstore.relay.session import Drop, Reply, Session
 from walstore.wire.frames import ElementsBody, RelayFrame, relay_frame
+
+_logger = logging.getLogger("walstore.relay")
+
+
+class Broadcast:
+    """Elements for many peers: for each ref, the text and the websocket frame are made once."""
+
+    __slots__ = ("_body", "_frames", "_texts")
+
+    def __init__(self, body: ElementsBody) -> None:
+        self._body = body
+        self._texts: dict[str, bytes] = {}
+        self._frames: dict[str, bytes] = {}
+
+    def text(self, ref: str) -> bytes:
+        """The message."""
+        text = self._texts.get(ref)
+        if text is None:
+            text = self._texts[ref] = self._body.around(ref)
+        return text
+
+    def frame(self, ref: str) -> bytes:
+        """The message as it goes over the wire, uncompressed and, as servers send it, unmasked."""
+        frame = self._frames.get(ref)
+        if frame is None:
+            whole = Frame(Opcode.TEXT, self.text(ref))
+            frame = self._frames[ref] = whole.serialize(mask=False)
+        return frame
 
 
 class Peer:
     """A connection, its session and its subscriptions."""
 
-    def __init__(self, name: str, socket: ServerConnection, session: Session, limits: Limits):
+    def __init__(
+        self,
+        name: str,
+        socket: ServerConnection,
+        session: Session,
+        limits: Limits,
+        *,
+        connected_ms: int,
+        metrics: Metrics,
+    ) -> None:
         self.name = name
+        self.connected_ms = connected_ms
         self.session = session
         self.subscriptions: dict[str, Subscription[Peer]] = {}
         self.tasks: dict[str, asyncio.Task[None]] = {}
@@ -31,7 +72,9 @@ class Peer:
         self.in_flight = 0
         self.delivered = 0
         self._socket = socket
+        self._is_compressed = bool(socket.protocol.extensions)
         self._limits = limits
+        self._metrics = metrics
         self._has_room = asyncio.Event()
         self._has_room.set()
         self.dropped: Drop | None = None
@@ -80,31 +123,51 @@ class Peer:
         self._socket.protocol.send_text(text)
         self._socket.send_data()
 
-    def push(self, ref: str, body: ElementsBody) -> bool:
+    def push(self, ref: str, message: Broadcast) -> bool:
         """Send elements that many get; False if the peer is behind and has to catch up later."""
         if not self.is_open:
             return True
         if self.pending_bytes > self._limits.lag_bytes_max:
             return False
         self.delivered += 1
-        self._socket.protocol.send_text(body.around(ref))
-        self._socket.send_data()
+        if self._is_compressed:
+            self._socket.protocol.send_text(message.text(ref))
+            self._socket.send_data()
+        else:
+            # Nothing is ever sent in fragments here, so a whole frame may go in between.
+            self._socket.transport.write(message.frame(ref))
         return True
 
     async def drained(self) -> None:
         """Wait until the peer has read most of what was sent; a peer that stalls is dropped."""
-        try:
-            async with asyncio.timeout(self._limits.stall_ms_max / 1000):
-                await self._socket.drain()
-        except TimeoutError:
-            self.drop(Drop(1008, "too slow: nothing was read for too long"))
+        while self.is_open:
+            unread = self.pending_bytes
+            try:
+                async with asyncio.timeout(self._limits.stall_ms_max / 1000):
+                    await self._socket.drain()
+                return
+            except TimeoutError:
+                # Slow is not stalled: whoever reads at all is waited for.
+                if self.pending_bytes >= unread:
+                    self.drop(Drop(1008, "too slow: nothing was read for too long"))
+            except OSError:
+                # The connection broke; whoever reads from it is told.
+                return
 
     def drop(self, drop: Drop) -> None:
         """Close the connection; it is not waited for."""
         if self.dropped is None:
             self.dropped = drop
-            closing = self._socket.close(drop.close_code, drop.reason)
-            self._closing = asyncio.create_task(closing)
+            self._metrics.dropped(drop.close_code)
+            self._closing = asyncio.create_task(self._close(drop))
+
+    async def _close(self, drop: Drop) -> None:
+        """Say why, as long as there is hope that the peer reads it; then cut it off."""
+        try:
+            async with asyncio.timeout(self._limits.close_ms_max / 1000):
+                await self._socket.close(drop.close_code, drop.reason)
+        except TimeoutError:
+            self._socket.transport.abort()
 
     async def ended(self) -> None:
         """Wait until nothing of it is running any more."""
@@ -116,7 +179,14 @@ class Peer:
     def start(self, ref: str, work: Coroutine[None, None, None]) -> None:
         """Do something under a ref, in place of what was done under it before."""
         self.stop(ref)
-        self.tasks[ref] = asyncio.create_task(work)
+        task = self.tasks[ref] = asyncio.create_task(work)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        """Nobody is left to wait for what will not come: a bug of ours ends the connection."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _logger.error("a subscription failed", exc_info=error)
+            self.drop(Drop(1011, "the relay failed"))
 
     def stop(self, ref: str) -> None:
         """End what is done under a ref, unless it is what is running now."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 
 class TokenBucket:
     """Tokens that fill up with time and are taken one by one."""
@@ -17,15 +19,24 @@ class TokenBucket:
 
     def take(self, now_ms: int) -> int:
         """Take a token; 0, or in how many milliseconds there will be one."""
+        self._fill(now_ms)
+        if self._tokens >= 1:
+            self._tokens -= 1
+            return 0
+        return max(1, int((1 - self._tokens) / self._per_ms))
+
+    def borrow(self, now_ms: int) -> int:
+        """Take a token that may not be there yet; in how many milliseconds it will be."""
+        self._fill(now_ms)
+        self._tokens -= 1
+        return max(0, math.ceil(-self._tokens / self._per_ms))
+
+    def _fill(self, now_ms: int) -> None:
         if now_ms > self._filled_ms:
             filled = self._tokens + (now_ms - self._filled_ms) * self._per_ms
             self._tokens = min(self._burst, filled)
         # A clock that jumps back costs the time that it jumped, and no more.
         self._filled_ms = now_ms
-        if self._tokens >= 1:
-            self._tokens -= 1
-            return 0
-        return max(1, int((1 - self._tokens) / self._per_ms))
 
 
 class Penalties:

@@ -23,6 +23,11 @@ def revoked(ref: str) -> Refusal:
     return Refusal(ref, Code.RESTRICTED, "the right to read this has ended", {})
 
 
+def draining(ref: str) -> Refusal:
+    """The relay takes nothing new."""
+    return Refusal(ref, Code.UNAVAILABLE, "the relay is shutting down", {})
+
+
 def unavailable(ref: str | None, error: LogError) -> Refusal:
     """The log failed."""
     if isinstance(error, LogCorruptError):

@@ -68,7 +68,7 @@ class Room(Generic[Peer]):
 
     def caught_up(self, subscription: Subscription[Peer]) -> bool:
         """Whether a subscription that has read to the end has nothing left to read, and is live."""
-        self.head = max(self.head, subscription.cursor)
+        # What a peer claims to have is its own affair: the head is what was really stored.
         subscription.is_live = subscription.cursor >= self.head
         return subscription.is_live
 
@@ -100,6 +100,14 @@ class Room(Generic[Peer]):
                 rest = [element for element in elements if element.ts > cursor]
                 due.some.append((subscription, rest))
         return due
+
+    def lacking(self, ts: int) -> list[Subscription[Peer]]:
+        """Who has not got something that is no longer there to be handed out; they have to read."""
+        self.head = max(self.head, ts)
+        behind = [each for each in self.subscriptions if each.is_live and each.cursor < ts]
+        for subscription in behind:
+            subscription.is_live = False
+        return behind
 
     def announce(self, peer: Peer, payload: Mapping[str, Any] | None) -> bool:
         """Note somebody's presence; whether it is news."""

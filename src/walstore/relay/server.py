@@ -16,8 +16,9 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from ipaddress import ip_address
 from itertools import count
-from typing import TypeVar, assert_never
+from typing import assert_never
 from urllib.parse import urlsplit
 
 from websockets.asyncio.server import Server, ServerConnection, serve
@@ -27,8 +28,13 @@ from websockets.extensions.permessage_deflate import ServerPerMessageDeflateFact
 from walstore.errors import MalformedError
 from walstore.relay.checking import check_snapshot
 from walstore.relay.committer import Committer, NotStored, Stored
+from walstore.relay.config import Settings
+from walstore.relay.connection import connection_class, let_undecided_go, request_processor
+from walstore.relay.exchange import ConnectionStatus
 from walstore.relay.feeds import Feeds
 from walstore.relay.following import Following
+from walstore.relay.front import Front
+from walstore.relay.keeper import Keeper
 from walstore.relay.limits import Limits
 from walstore.relay.log import (
     Accepted,
@@ -38,10 +44,11 @@ from walstore.relay.log import (
     RelayLog,
     log_id,
 )
+from walstore.relay.metrics import Metrics
 from walstore.relay.peer import Peer
 from walstore.relay.rates import Penalties
 from walstore.relay.readers import Readers
-from walstore.relay.refusals import unavailable
+from walstore.relay.refusals import draining, unavailable
 from walstore.relay.roles import Roles
 from walstore.relay.session import Drop, KeepGrant, Order, PutWhole, Reply, Session, Unsubscribe
 from walstore.signed.auth import relay_address
@@ -67,8 +74,6 @@ from walstore.wire.limits import (
 )
 
 _logger = logging.getLogger("walstore.relay")
-
-Item = TypeVar("Item")
 
 # How often it is written down how far readers are, and looked up who may still read.
 _HOUSEKEEPING_S = 30
@@ -104,13 +109,23 @@ class Relay:
         self._authority = authority
         self._now_ms = now_ms
         self._names = count(1)
+        self.metrics = Metrics()
         self._readers = Readers(log, now_ms)
         self._following = Following(
-            log, self._readers, now_ms=now_ms, presences_max=limits.subscriptions_max
+            log,
+            self._readers,
+            now_ms=now_ms,
+            presences_max=limits.subscriptions_max,
+            metrics=self.metrics,
         )
         self._feeds = Feeds(log, now_ms=now_ms)
         self._committer = Committer(
-            log, queue_max=limits.queue_max, now_ms=now_ms, on_stored=self._stored
+            log,
+            queue_max=limits.queue_max,
+            queue_bytes_max=limits.queue_bytes_max,
+            now_ms=now_ms,
+            on_stored=self._stored,
+            metrics=self.metrics,
         )
         self._penalties = Penalties(pause_ms=limits.penalty_ms)
         self._server: Server | None = None
@@ -128,6 +143,7 @@ class Relay:
         public_url: str | None = None,
         compression: bool = True,
         software: str = "walstore",
+        settings: Settings | None = None,
         now_ms: Callable[[], int] | None = None,
     ) -> AsyncIterator[Relay]:
         """Run a relay on a log for the length of a block, then drain it.
@@ -138,9 +154,11 @@ class Relay:
             port: The port to listen on; 0 takes a free one.
             roles: Who may do what; anybody who proves a key if left out.
             limits: How much.
-            public_url: What clients dial, if it is not what arrives here: behind a proxy.
+            public_url: What clients dial, if it is not an address of this machine: a name, or
+                behind a proxy.
             compression: Whether to compress for clients who ask for it.
             software: What the relay calls itself.
+            settings: What is beyond these: the admin token, the retention policy, the times.
             now_ms: The time in milliseconds since 1970; the system's if left out.
 
         Raises:
@@ -157,12 +175,30 @@ class Relay:
         )
         for grant in await log.grants():
             relay.roles.add(read_grant(grant))
+        told = settings or Settings(
+            host=host,
+            limits=relay.limits,
+            # Whoever gives roles in code has them, as whoever has a file does.
+            roles_table=None if roles is None else {},
+        )
+        keeper = Keeper(log, told.retention, metrics=relay.metrics, now_ms=relay._now_ms)
+        await keeper.load()
+        front = Front(
+            told,
+            log=log,
+            metrics=relay.metrics,
+            keeper=keeper,
+            connections=relay.connections,
+            is_draining=lambda: relay.is_draining,
+            now_ms=relay._now_ms,
+        )
         async with AsyncExitStack() as stack:
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
             background = [
                 tasks.create_task(relay._committer.run()),
                 tasks.create_task(relay._keep_house()),
                 tasks.create_task(relay._follow_notices()),
+                tasks.create_task(keeper.run()),
             ]
             relay._server = await serve(
                 relay._handle,
@@ -175,6 +211,12 @@ class Relay:
                 write_limit=2**16,
                 server_header=None,
                 logger=_quiet_logger(),
+                process_request=request_processor(front),
+                create_connection=connection_class(front),
+                # The connection keeps this time itself: it may turn out to be plain HTTP.
+                open_timeout=None,
+                ping_interval=told.ping_interval_ms / 1000,
+                close_timeout=told.drain_ms_max / 1000,
             )
             try:
                 yield relay
@@ -182,6 +224,22 @@ class Relay:
                 await relay._drain()
                 for task in background:
                     task.cancel()
+
+    def connections(self) -> list[ConnectionStatus]:
+        """Who is connected, as an operator sees it."""
+        return [
+            ConnectionStatus(
+                peer=peer.name,
+                address=peer.address,
+                keys=sorted(peer.session.keys),
+                subscriptions=len(peer.subscriptions),
+                pending_bytes=peer.pending_bytes,
+                in_flight=peer.in_flight,
+                delivered=peer.delivered,
+                connected_ms=peer.connected_ms,
+            )
+            for peer in self.peers
+        ]
 
     @property
     def port(self) -> int:
@@ -208,8 +266,8 @@ class Relay:
             async for message in socket:
                 if isinstance(message, bytes):
                     peer.drop(Drop(1003, "frames are text"))
-                    break
-                await self._take(peer, message.encode())
+                elif peer.is_open:
+                    await self._take(peer, message.encode())
                 if not peer.is_open:
                     break
         except ConnectionClosed:
@@ -219,18 +277,23 @@ class Relay:
             await self._farewell(peer)
 
     def _welcome(self, socket: ServerConnection) -> Peer:
-        request = socket.request
-        dialled = request.headers.get("Host", "") if request is not None else ""
         session = Session(
             relay_id=self.log.relay_id,
-            authority=self._authority or authority_of(f"ws://{dialled}"),
+            authority=own_authority(socket) if self._authority is None else self._authority,
             roles=self.roles,
             limits=self.limits,
             penalties=self._penalties,
             new_challenge=lambda: secrets.token_hex(32),
             now_ms=self._now_ms(),
         )
-        peer = Peer(f"{next(self._names):x}", socket, session, self.limits)
+        peer = Peer(
+            f"{next(self._names):x}",
+            socket,
+            session,
+            self.limits,
+            connected_ms=self._now_ms(),
+            metrics=self.metrics,
+        )
         peer.send(session.hello(self._software))
         return peer
 
@@ -249,7 +312,7 @@ class Relay:
 
     async def _carry_out(self, peer: Peer, order: Order) -> None:
         if self.is_draining and not isinstance(order, Unsubscribe | SetPresence):
-            peer.send(Refusal(order.ref, Code.UNAVAILABLE, "the relay is shutting down", {}))
+            peer.send(draining(order.ref))
             return
         try:
             await self._execute(peer, order)
@@ -294,6 +357,9 @@ class Relay:
     async def _append(self, peer: Peer, frame: Append) -> None:
         await peer.room()
         await self._committer.room()
+        if self.is_draining:
+            peer.send(draining(frame.ref))
+            return
 
         def answer(verdict: Accepted | NotStored) -> None:
             peer.done()
@@ -348,9 +414,9 @@ class Relay:
         except MalformedError as error:
             self._fault(peer, order.ref, error.reason)
             return
-        if snapshot.author not in peer.session.keys:
-            reason = "prove the producer's key first: AUTH with it"
-            peer.send(Refusal(order.ref, Code.AUTH_REQUIRED, reason, {}))
+        refusal = peer.session.refuse_producer(order, snapshot.author, self._now_ms())
+        if refusal is not None:
+            peer.send(refusal)
             return
         verdict = await self.log.put_snapshot(snapshot, self._now_ms())
         match verdict:
@@ -416,10 +482,11 @@ class Relay:
         assert self._server is not None
         await self._committer.drained()
         await self._note_readers()
-        self._server.close(close_connections=False)
+        goodbye = Drop(1012, "the relay is restarting")
         for peer in list(self.peers):
-            peer.drop(Drop(1012, "the relay is restarting"))
-        self._server.close()
+            peer.drop(goodbye)
+        self._server.close(code=goodbye.close_code, reason=goodbye.reason)
+        let_undecided_go(self._server)
         await self._server.wait_closed()
 
 
@@ -434,6 +501,24 @@ def authority_of(url: str) -> str:
     except ValueError:
         return ""
     return relay_address(parts.hostname, port) if parts.hostname else ""
+
+
+def own_authority(socket: ServerConnection) -> str:
+    """The host and port that a proof on a connection has to name, if nobody has configured it.
+
+    The name that the client says it has dialled counts only if it is this machine's address. Else
+    any other relay could pass on here what its own clients prove to it, under its own name.
+    """
+    address = socket.local_address
+    if not isinstance(address, tuple):
+        return ""
+    host, port = address[:2]
+    own = {relay_address(host, port)}
+    if ip_address(host).is_loopback:
+        own.add(relay_address("localhost", port))
+    claims = [] if socket.request is None else socket.request.headers.get_all("Host")
+    claimed = {authority_of(f"ws://{claim}") for claim in claims}
+    return next(iter(claimed & own), relay_address(host, port))
 
 
 def _system_ms() -> int:

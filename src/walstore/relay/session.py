@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import NamedTuple
 
 from walstore.errors import MalformedError
@@ -45,10 +45,13 @@ from walstore.wire.frames import (
     SetPresence,
     read_client_frame,
 )
-from walstore.wire.limits import CHALLENGE_MS_MAX
+from walstore.wire.limits import CHALLENGE_MS_MAX, ELEMENT_BYTES_MAX
 
 # Snapshots are documents of their own to TypeScript peers; here the suffix is the relay's to use.
 RESERVED_SUFFIX = "__snapshot"
+
+# What a websocket can carry when it is closed.
+_CLOSE_REASON_BYTES_MAX = 123
 
 
 class Reply(NamedTuple):
@@ -101,14 +104,6 @@ Order = (
 )
 
 
-class _Upload:
-    __slots__ = ("pieces", "size")
-
-    def __init__(self) -> None:
-        self.pieces: list[bytes] = []
-        self.size = 0
-
-
 class _RefusedError(Exception):
     def __init__(self, code: Code, message: str, **details: object) -> None:
         super().__init__(message)
@@ -151,7 +146,7 @@ class Session:
         self._challenge = new_challenge()
         self._challenged_ms = now_ms
         self._subscriptions: set[str] = set()
-        self._uploads: dict[str, _Upload] = {}
+        self._uploads: dict[str, bytearray] = {}
         self._faults = 0
         self._frames = TokenBucket(
             per_second=limits.frames_per_second, burst=limits.frames_burst, now_ms=now_ms
@@ -172,7 +167,7 @@ class Session:
 
     def pace(self, now_ms: int) -> int:
         """How many milliseconds to wait before the next frame is read."""
-        return self._frames.take(now_ms)
+        return self._frames.borrow(now_ms)
 
     def receive(self, text: bytes, now_ms: int) -> list[Reply | Order | Drop]:
         """What is to be done about a frame."""
@@ -196,7 +191,7 @@ class Session:
             return [reply]
         for key in self.keys:
             self._penalties.add(key, now_ms)
-        return [reply, Drop(1008, f"too many faults; the last one: {message}"[:100])]
+        return [reply, Drop(1008, _cut(f"too many faults; the last one: {message}"))]
 
     def may_read(self, document: str, now_ms: int) -> bool:
         """Whether a document may be shown to this peer."""
@@ -206,6 +201,17 @@ class Session:
         """Whether all documents with a prefix may be shown to this peer."""
         return self._roles.allows_prefix(Role.READ, prefix, self.keys, now_ms)
 
+    def refuse_producer(self, order: PutWhole, author: str, now_ms: int) -> Refusal | None:
+        """Why a snapshot is not taken from who has signed it; None if it is."""
+        try:
+            self._check_author(author)
+            # That another of the keys holds the role has let the pieces in; it signs nothing.
+            if not self._roles.allows(Role.SNAPSHOT, order.document, {author}, now_ms):
+                raise self._restricted(Role.SNAPSHOT)
+        except _RefusedError as error:
+            return Refusal(order.ref, error.code, str(error), error.details)
+        return None
+
     def ended(self, ref: str) -> None:
         """A subscription is over."""
         self._subscriptions.discard(ref)
@@ -213,16 +219,17 @@ class Session:
     def _dispatch(self, frame: object, now_ms: int) -> list[Reply | Order | Drop]:
         match frame:
             case Append():
-                self._check_document(frame.document, frame.log, Role.WRITE, now_ms)
-                if frame.author not in self.keys:
-                    raise _RefusedError(
-                        Code.AUTH_REQUIRED, "prove the author's key first: AUTH with it"
-                    )
+                self._check_author(frame.author)
+                # The author's own key has to hold the role, not just any that was proved.
+                writer = {frame.author}
+                self._check_document(frame.document, frame.log, Role.WRITE, writer, now_ms)
+                if len(frame.data) > ELEMENT_BYTES_MAX:
+                    raise _RefusedError(Code.TOO_LARGE, f"more than {ELEMENT_BYTES_MAX} bytes")
                 return [frame]
             case Auth():
                 return self._prove(frame, now_ms)
             case Pull() | PullTail() | GetSnapshot():
-                self._check_document(frame.document, frame.log, Role.READ, now_ms)
+                self._check_document(frame.document, frame.log, Role.READ, self.keys, now_ms)
                 replaced = self._replace(frame.ref)
                 if isinstance(frame, Pull) and frame.is_live:
                     self._subscribe(frame.ref)
@@ -236,7 +243,7 @@ class Session:
                 self._subscribe(frame.ref)
                 return [*replaced, frame]
             case Request():
-                return [frame]
+                return [*self._replace(frame.ref), frame]
             case SetPresence():
                 return self._announce(frame, now_ms)
             case PublishGrant():
@@ -273,13 +280,20 @@ class Session:
         self.keys.add(frame.key)
         return [Reply(Ok(frame.ref, {"key": frame.key}))]
 
-    def _check_document(self, document: str, log: str | None, role: Role, now_ms: int) -> None:
-        if not self._roles.allows(role, document, self.keys, now_ms):
+    def _check_document(
+        self, document: str, log: str | None, role: Role, keys: Set[str], now_ms: int
+    ) -> None:
+        if not self._roles.allows(role, document, keys, now_ms):
             raise self._restricted(role)
         if document.endswith(RESERVED_SUFFIX):
             raise _RefusedError(Code.INVALID, f"keys ending in {RESERVED_SUFFIX} are reserved")
         if log is not None and log != (here := log_id(self._relay_id, document)):
             raise _RefusedError(Code.OTHER_LOG, "this relay holds another log", log=here)
+
+    def _check_author(self, author: str) -> None:
+        if author not in self.keys:
+            code = Code.RESTRICTED if self.keys else Code.AUTH_REQUIRED
+            raise _RefusedError(code, "the author's key was not proved: AUTH with it")
 
     def _restricted(self, role: Role) -> _RefusedError:
         if not self.keys:
@@ -300,18 +314,16 @@ class Session:
     def _take_piece(self, frame: PutSnapshot, now_ms: int) -> list[Reply | Order | Drop]:
         """Collect the pieces of a snapshot, for those who may put it there at all."""
         try:
-            self._check_document(frame.document, frame.log, Role.SNAPSHOT, now_ms)
+            self._check_document(frame.document, frame.log, Role.SNAPSHOT, self.keys, now_ms)
             if not self.keys:
                 raise self._restricted(Role.SNAPSHOT)
             upload = self._uploads.get(frame.ref)
             if upload is None:
                 # One at a time: what others hold in pieces is memory.
                 self._uploads.clear()
-                upload = self._uploads[frame.ref] = _Upload()
-            piece = frame.text.encode(errors="replace")
-            upload.pieces.append(piece)
-            upload.size += len(piece)
-            if upload.size > self._limits.snapshot_bytes_max:
+                upload = self._uploads[frame.ref] = bytearray()
+            upload += frame.text.encode()
+            if len(upload) > self._limits.snapshot_bytes_max:
                 raise _RefusedError(Code.TOO_LARGE, "the snapshot is too large")
         except _RefusedError:
             self._uploads.pop(frame.ref, None)
@@ -319,12 +331,12 @@ class Session:
         if not frame.is_last:
             return []
         del self._uploads[frame.ref]
-        return [PutWhole(frame.ref, frame.document, frame.revision, b"".join(upload.pieces))]
+        return [PutWhole(frame.ref, frame.document, frame.revision, bytes(upload))]
 
     def _announce(self, frame: SetPresence, now_ms: int) -> list[Reply | Order | Drop]:
         if wait_ms := self._presences.take(now_ms):
             raise _RefusedError(Code.RATE_LIMITED, "too many presences", retry_ms=wait_ms)
-        self._check_document(frame.document, None, Role.READ, now_ms)
+        self._check_document(frame.document, None, Role.READ, self.keys, now_ms)
         return [frame]
 
     def _take_grant(self, frame: PublishGrant, now_ms: int) -> list[Reply | Order | Drop]:
@@ -340,3 +352,7 @@ class Session:
 
     def _refuse(self, ref: str | None, error: _RefusedError) -> list[Reply | Order | Drop]:
         return [Reply(Refusal(ref, error.code, str(error), error.details))]
+
+
+def _cut(reason: str) -> str:
+    return reason.encode()[:_CLOSE_REASON_BYTES_MAX].decode(errors="ignore")

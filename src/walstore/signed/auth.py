@@ -1,7 +1,7 @@
 """How a client proves to a relay that it holds a key.
 
-- What is signed is a domain tag and the canonical text of `{"challenge", "key", "relay"}`: the answer
-  holds for one connection, to one relay, under one key, and for nothing else.
+- What is signed is a domain tag and the canonical text of `{"challenge", "key", "relay"}`: the
+  answer holds for one connection, to one relay, under one key, and for nothing else.
 - `relay` is the host and port that the client dialled, so that no other relay can pass it on.
 - Verifying answers yes or no and never raises, whatever it is given.
 """

@@ -23,6 +23,7 @@ from walstore.wire.frames.fields import (
     read_array,
     read_document,
     read_log,
+    read_name,
     read_ref,
     read_revision,
     ref_of,
@@ -32,7 +33,6 @@ from walstore.wire.frames.fields import (
 )
 from walstore.wire.limits import (
     CHANGES_MAX,
-    DOCUMENT_KEY_SIZE_MAX,
     PRESENCE_BYTES_MAX,
     PULL_ELEMENTS_MAX,
     REQUEST_IDS_MAX,
@@ -228,15 +228,17 @@ def read_client_frame(raw: str | bytes) -> ClientFrame:
     Raises:
         FrameError: It is not a frame, or is beyond a limit.
     """
-    text = raw.encode(errors="replace") if isinstance(raw, str) else raw
+    text = raw.encode(errors="surrogatepass") if isinstance(raw, str) else raw
     verb, members = read_array(text)
+    # A presence has no ref, and a document key must not be taken for one.
+    ref = None if verb == "PRESENCE" else ref_of(members)
     reader = _CLIENT_READERS.get(verb)
     if reader is None:
-        raise FrameError(Code.UNKNOWN_VERB, f"{verb[:40]!r} is not a verb", ref_of(members))
+        raise FrameError(Code.UNKNOWN_VERB, f"{verb[:40]!r} is not a verb", ref)
     try:
         return reader(members, text)
     except WrongError as error:
-        raise FrameError(error.code, f"{verb}: {error}", ref_of(members)) from None
+        raise FrameError(error.code, f"{verb}: {error}", ref) from None
 
 
 def _auth(members: list[Any], _: bytes) -> Auth:
@@ -328,7 +330,7 @@ def _changes(members: list[Any], _: bytes) -> FollowChanges:
     return FollowChanges(
         read_ref(ref),
         mode,
-        text_of(options.get("prefix"), "`prefix`", DOCUMENT_KEY_SIZE_MAX),
+        read_name(options.get("prefix"), "`prefix`"),
         integer_of(options.get("since", 0), "`since`"),
         None if until_seq is None else integer_of(until_seq, "`until_seq`"),
         integer_of(options.get("limit", CHANGES_MAX), "`limit`", CHANGES_MAX, 1),
@@ -358,9 +360,19 @@ def _set_presence(members: list[Any], text: bytes) -> SetPresence:
     document, payload = take(members, 2)
     if len(text) > PRESENCE_BYTES_MAX:
         raise WrongError(f"more than {PRESENCE_BYTES_MAX} bytes", Code.TOO_LARGE)
-    return SetPresence(
-        read_document(document), None if payload is None else object_of(payload, "the payload")
-    )
+    return SetPresence(read_document(document), _payload(payload))
+
+
+def _payload(value: object) -> dict[str, Any] | None:
+    if value is None:
+        return None
+    payload = object_of(value, "the payload")
+    try:
+        orjson.dumps([payload])
+    except orjson.JSONEncodeError:
+        # It is to be passed on: what cannot be written again must not get that far.
+        raise WrongError("the payload is nested too deep, or has half a character") from None
+    return payload
 
 
 def _close(members: list[Any], _: bytes) -> Close:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import orjson
 
+from walstore.canon import parse
+from walstore.errors import MalformedError
 from walstore.wire.frames.codes import Code, FrameError
 from walstore.wire.limits import (
     DOCUMENT_KEY_SIZE_MAX,
@@ -14,6 +17,9 @@ from walstore.wire.limits import (
     REQUEST_IDS_MAX,
     TS_MAX,
 )
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 class WrongError(Exception):
@@ -27,18 +33,29 @@ class WrongError(Exception):
 def read_array(text: bytes) -> tuple[str, list[Any]]:
     if len(text) > FRAME_BYTES_MAX * 2:
         raise FrameError(Code.TOO_LARGE, f"{len(text)} bytes in one frame")
-    try:
-        value = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise FrameError(Code.MALFORMED, "not JSON") from error
+    value = _load(text)
     if type(value) is not list or not value or type(value[0]) is not str:
         raise FrameError(Code.MALFORMED, "not an array that begins with a verb")
     return value[0], value[1:]
 
 
+def _load(text: bytes) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        # Elements may hold lone surrogates, whose escapes orjson does not read.
+        if not _SURROGATE_ESCAPE.search(text):
+            raise FrameError(Code.MALFORMED, "not JSON") from error
+    try:
+        return parse(text)
+    except MalformedError as error:
+        raise FrameError(Code.MALFORMED, "not JSON") from error
+
+
 def ref_of(members: list[Any]) -> str | None:
     ref = members[0] if members else None
-    return ref if type(ref) is str and 1 <= len(ref) <= REF_SIZE_MAX else None
+    is_ref = type(ref) is str and 1 <= len(ref) <= REF_SIZE_MAX and _is_encodable(ref)
+    return ref if is_ref else None
 
 
 def take(members: list[Any], count: int) -> list[Any]:
@@ -52,7 +69,13 @@ def text_of(value: object, what: str, size_max: int, size_min: int = 0) -> str:
         raise WrongError(f"{what} is not text")
     if not size_min <= len(value) <= size_max:
         raise WrongError(f"{what} is not {size_min} to {size_max} characters long")
+    if not _is_encodable(value):
+        raise WrongError(f"{what} has half a character")
     return value
+
+
+def _is_encodable(text: str) -> bool:
+    return text.isascii() or _SURROGATE.search(text) is None
 
 
 def read_ref(value: object) -> str:
@@ -60,10 +83,14 @@ def read_ref(value: object) -> str:
 
 
 def read_document(value: object) -> str:
-    key = text_of(value, "the document key", DOCUMENT_KEY_SIZE_MAX, 1)
-    if not key.isprintable():
-        raise WrongError("the document key has characters that cannot be shown")
-    return key
+    return read_name(value, "the document key", 1)
+
+
+def read_name(value: object, what: str, size_min: int = 0) -> str:
+    name = text_of(value, what, DOCUMENT_KEY_SIZE_MAX, size_min)
+    if not name.isprintable():
+        raise WrongError(f"{what} has characters that cannot be shown")
+    return name
 
 
 def hex_of(value: object, what: str, size: int) -> str:
@@ -111,4 +138,4 @@ def texts_of(value: object, what: str) -> frozenset[str] | None:
         return None
     if type(value) is not list or len(value) > REQUEST_IDS_MAX:
         raise WrongError(f"{what} is not an array of at most {REQUEST_IDS_MAX}")
-    return frozenset(text_of(each, what, DOCUMENT_KEY_SIZE_MAX) for each in value)
+    return frozenset(read_name(each, what) for each in value)

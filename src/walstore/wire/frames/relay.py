@@ -27,7 +27,7 @@ from walstore.wire.frames.fields import (
     take,
     text_of,
 )
-from walstore.wire.limits import SNAPSHOT_PIECE_SIZE
+from walstore.wire.limits import FRAME_BYTES_MAX, SNAPSHOT_PIECE_SIZE
 
 
 class Hello(NamedTuple):
@@ -206,7 +206,7 @@ def read_relay_frame(raw: str | bytes) -> RelayFrame:
     Raises:
         FrameError: It is not a frame.
     """
-    text = raw.encode(errors="replace") if isinstance(raw, str) else raw
+    text = raw.encode(errors="surrogatepass") if isinstance(raw, str) else raw
     verb, members = read_array(text)
     reader = _RELAY_READERS.get(verb)
     if reader is None:
@@ -264,16 +264,27 @@ def _elements(members: list[Any], text: bytes) -> Elements:
     ref, rows = read_ref(members[0]), members[1]
     end, elements = len(text) - 1, []
     for row in reversed(rows):
-        match row:
-            case [int(ts), int(seq), str(author), str(signature), int(size)] if 2 <= size < end:
-                elements.append(Delivered(ts, seq, author, signature, text[end - size : end]))
-                end -= size + 1
-            case _:
-                raise WrongError("a row is not ts, seq, author, signature and size")
+        element, size = _read_row(row)
+        start = end - size
+        if text[start - 1 : start + 1] != b",{" or text[end - 1 : end] != b"}":
+            raise WrongError("the sizes are not those of the data")
+        elements.append(element._replace(data=text[start:end]))
+        end = start - 1
     # Where the first data begin, right after the rows, shows that the sizes are the data's.
-    if rows and text[end - 1 : end + 1] != b"],":
+    if rows and text[end - 1 : end] != b"]":
         raise WrongError("the sizes are not those of the data")
     return Elements(ref, elements[::-1])
+
+
+def _read_row(row: object) -> tuple[Delivered, int]:
+    match row:
+        case [ts, seq, str(author), str(signature), size]:
+            element = Delivered(
+                integer_of(ts, "a `ts`"), integer_of(seq, "a `seq`"), author, signature, b""
+            )
+            return element, integer_of(size, "a size", FRAME_BYTES_MAX, 2)
+        case _:
+            raise WrongError("a row is not ts, seq, author, signature and size")
 
 
 def _end_of_stored(members: list[Any], _: bytes) -> EndOfStored:
@@ -304,8 +315,8 @@ def _events(members: list[Any], _: bytes) -> Events:
         raise WrongError("the events are not an array")
     for row in rows:
         match row:
-            case [int(seq), dict(event)]:
-                events.append((seq, event))
+            case [seq, dict(event)]:
+                events.append((integer_of(seq, "a `seq`"), event))
             case _:
                 raise WrongError("an event is not a seq and an object")
     return Events(read_ref(ref), events)

@@ -1,0 +1,116 @@
+"""Keeps a running relay to its retention policy.
+
+- The policy is the configured one with what the operator has changed since, which is kept in the
+  log itself and survives a restart.
+- It compacts every so often, and at once when the policy changes. Two never run at a time.
+- A log that cannot be compacted now is tried again later; the relay goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from walstore.relay.compaction import Plan, compact, plan
+from walstore.relay.log import LogError, RelayLog, Removed
+from walstore.relay.metrics import Metrics
+from walstore.relay.retention import Policy, PolicyError
+
+_logger = logging.getLogger("walstore.relay.keeper")
+
+# Under these names the log keeps what was changed, and how far the archive has come.
+POLICY_SETTING = "retention"
+ARCHIVED_SETTING = "archived_seq"
+
+
+class Keeper:
+    """Compacts one log, by one policy."""
+
+    def __init__(
+        self,
+        log: RelayLog,
+        policy: Policy,
+        *,
+        metrics: Metrics,
+        now_ms: Callable[[], int],
+    ) -> None:
+        """Prepare; `load` reads what was changed, `run` keeps to it."""
+        self.policy = policy
+        self._configured = policy
+        self._log = log
+        self._metrics = metrics
+        self._now_ms = now_ms
+        self._turn = asyncio.Lock()
+
+    async def load(self) -> None:
+        """Take over what the operator has changed in former runs.
+
+        Raises:
+            LogError: The log cannot be read.
+        """
+        changes = (await self._log.settings()).get(POLICY_SETTING, {})
+        try:
+            self.policy = self._configured.changed(changes)
+        except PolicyError as error:
+            # Another version may have kept it. What is configured removes less than a guess would.
+            _logger.error("what was changed in the policy is not understood: %s", error)
+
+    async def change(self, changes: Mapping[str, Any]) -> Removed:
+        """Change members of the policy for good, and compact at once.
+
+        Raises:
+            PolicyError: A member is unknown or has a wrong value; nothing has changed.
+            LogError: The log cannot be changed now; the policy may have been.
+        """
+        async with self._turn:
+            policy = self.policy.changed(changes)
+            kept = (await self._log.settings()).get(POLICY_SETTING, {})
+            await self._log.put_setting(POLICY_SETTING, {**kept, **changes})
+            self.policy = policy
+            _logger.info("the policy is now %s", policy.as_json())
+            return await self._compact()
+
+    async def preview(self) -> Plan:
+        """What a compaction would remove now.
+
+        Raises:
+            LogError: The log cannot be read now.
+        """
+        return await self._plan(is_measured=True)
+
+    async def compact(self) -> Removed:
+        """Remove what the policy lets go.
+
+        Raises:
+            LogError: The log cannot be changed now; what is done is done.
+        """
+        async with self._turn:
+            return await self._compact()
+
+    async def run(self) -> None:
+        """Compact every so often, until cancelled."""
+        while True:
+            await asyncio.sleep(self.policy.compaction_interval_seconds)
+            try:
+                await self.load()
+                await self.compact()
+            except LogError as error:
+                _logger.error("not compacted: %s", error)
+
+    async def _compact(self) -> Removed:
+        removed = await compact(self._log, await self._plan(is_measured=False))
+        self._metrics.compacted(removed)
+        if any(removed):
+            _logger.info("compacted: %s", removed._asdict())
+        return removed
+
+    async def _plan(self, *, is_measured: bool) -> Plan:
+        return await plan(
+            self._log,
+            self.policy,
+            archived_seq=(await self._log.settings()).get(ARCHIVED_SETTING),
+            now_ms=self._now_ms(),
+            is_measured=is_measured,
+        )

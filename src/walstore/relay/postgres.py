@@ -1,0 +1,463 @@
+"""A relay's log in PostgreSQL, for several relay processes on one log.
+
+- Whoever stores events locks the one row of `walstore_head` first and holds it until the commit.
+  So seq and `ts` are handed out, and become visible, in one order; two processes that are given
+  the same element find it once.
+- One batch is one transaction of two round trips: lock and look, then write, announce and commit.
+- Reading never waits for that lock: each read is one moment of the tables.
+- When the connection is lost during a commit, a new one finds out how it ended. Only if the
+  server does not come back meanwhile is the outcome unknown; the same element may then be
+  appended again, and keeps its place if it was stored.
+- The other changes (compaction, readers, grants, settings) say what is to be; after a lost
+  connection they are simply made again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence, Set
+from hashlib import sha256
+from types import TracebackType
+from typing import Any, LiteralString, Self, TypeVar
+
+import psycopg
+from psycopg import IsolationLevel
+from psycopg.pq import TransactionStatus
+
+from walstore.relay import postgres_queries as queries
+from walstore.relay.frontier import undominated
+from walstore.relay.log import (
+    Accepted,
+    Bootstrap,
+    Conflict,
+    DocumentStatus,
+    Event,
+    FeedPage,
+    Filter,
+    LogCorruptError,
+    LogError,
+    NewElement,
+    NewSnapshot,
+    Notice,
+    Page,
+    ReaderMark,
+    Removal,
+    Removed,
+    Row,
+    StoredSnapshot,
+)
+from walstore.relay.postgres_batch import (
+    Batch,
+    Current,
+    Standing,
+    new_document,
+    place_elements,
+    place_snapshot,
+)
+from walstore.relay.postgres_compaction import compact
+from walstore.relay.postgres_connections import (
+    COMPACTION_MS_MAX,
+    Connection,
+    Connections,
+    complete,
+)
+from walstore.relay.postgres_notices import Listener, channel
+from walstore.relay.postgres_queries import Query, filter_parameters, storable
+from walstore.relay.postgres_rows import (
+    Columns,
+    checked,
+    in_pieces,
+    read_bare_event,
+    read_document,
+    read_elements,
+    read_event,
+    read_head,
+    read_place,
+    transposed,
+    with_checksum,
+    write_document,
+    write_event,
+    write_json,
+)
+from walstore.relay.postgres_schema import prepare
+
+# Reads at once. More of them would only wait for each other in the server.
+_READERS = 4
+
+# How long a commit whose answer was lost is asked after, and how often.
+_SETTLE_S_MAX = 10.0
+_SETTLE_PAUSE_S = 0.1
+
+Answer = TypeVar("Answer")
+
+
+class PostgresLog:
+    """A `RelayLog` in a PostgreSQL database that other processes may share."""
+
+    def __init__(self, dsn: str) -> None:
+        """Prepare; `open` opens it."""
+        conninfo = complete(dsn)
+        self._relay_id = ""
+        self._writer = Connections(conninfo, count=1, isolation=IsolationLevel.READ_COMMITTED)
+        self._keeper = Connections(
+            conninfo,
+            count=1,
+            isolation=IsolationLevel.READ_COMMITTED,
+            statement_ms_max=COMPACTION_MS_MAX,
+        )
+        self._readers = Connections(
+            conninfo,
+            count=_READERS,
+            isolation=IsolationLevel.REPEATABLE_READ,
+            is_read_only=True,
+        )
+        self._listeners: set[Listener] = set()
+        self._is_closed = False
+
+    @classmethod
+    async def open(cls, dsn: str) -> Self:
+        """Open the log in a database, and make its tables if there are none.
+
+        Args:
+            dsn: A libpq connection string or URI. The tables stand in the first schema of its
+                search path.
+
+        Raises:
+            LogCorruptError: The tables are newer than this code, damaged, or none of ours.
+            LogError: The database cannot be reached, or cannot keep what a log promises.
+            UsageError: The connection string cannot be read.
+        """
+        log = cls(dsn)
+        try:
+            async with log._writer.take() as connection:
+                log._relay_id = await prepare(connection)
+        except BaseException:
+            await log.aclose()
+            raise
+        return log
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    @property
+    def relay_id(self) -> str:
+        """Names this database, for ever: 32 hex digits."""
+        return self._relay_id
+
+    # ── events ─────────────────────────────────────────────────────────────────────────
+
+    async def append(self, elements: Sequence[NewElement], now_ms: int) -> list[Accepted]:
+        """Store elements in one durable step; known ones keep their place."""
+        if not elements:
+            return []
+        async with self._writer.take() as connection:
+            return await self._store(
+                connection,
+                names={(element.document, element.id) for element in elements},
+                decide=lambda standing: place_elements(elements, standing, now_ms),
+            )
+
+    async def put_snapshot(self, snapshot: NewSnapshot, now_ms: int) -> Accepted | Conflict:
+        """Make a snapshot the current one, if the current revision is the one that it replaces."""
+        async with self._writer.take() as connection:
+            return await self._store(
+                connection,
+                names={(snapshot.document, snapshot.id)},
+                current_of=snapshot.document,
+                decide=lambda standing: place_snapshot(snapshot, standing, now_ms),
+            )
+
+    async def _store(
+        self,
+        connection: Connection,
+        *,
+        names: Set[tuple[str, str]],
+        current_of: str | None = None,
+        decide: Callable[[Standing], Batch[Answer]],
+    ) -> Answer:
+        batch: Batch[Answer] | None = None
+        try:
+            async with connection.pipeline(), connection.transaction():
+                standing = await _look(connection, names, current_of)
+                if standing.head.relay_id != self._relay_id:
+                    raise LogCorruptError("the database is another relay's by now")
+                batch = decide(standing)
+                if batch.rows:
+                    await self._write(connection, batch)
+        except psycopg.Error as error:
+            if batch is None or not await self._was_stored(connection, batch, error):
+                raise
+        return batch.answer
+
+    async def _write(self, connection: Connection, batch: Batch[Any]) -> None:
+        documents = transposed([write_document(status) for status in batch.documents])
+        for piece in in_pieces(write_event(row) for row in batch.rows):
+            await connection.execute(queries.PUT_EVENTS, transposed(piece))
+        await connection.execute(queries.PUT_DOCUMENTS, documents)
+        await connection.execute(queries.SET_HEAD, with_checksum(batch.head))
+        news = {"channel": self._channel, "seq": batch.head.seq}
+        await connection.execute(queries.ANNOUNCE, news)
+
+    async def _was_stored(
+        self, connection: Connection, batch: Batch[Any], error: psycopg.Error
+    ) -> bool:
+        """Whether a transaction that failed was committed all the same."""
+        if connection.info.transaction_status is TransactionStatus.INERROR:
+            return False
+        # The server ends what it still holds of the connection; only then is the answer final.
+        await connection.close()
+        try:
+            async with asyncio.timeout(_SETTLE_S_MAX):
+                return await self._ask_after([row.event for row in batch.rows])
+        except TimeoutError:
+            raise LogError(
+                f"PostgreSQL was lost during a commit, and its outcome is unknown: {error}"
+            ) from error
+
+    async def _ask_after(self, events: Sequence[Event]) -> bool:
+        while True:
+            try:
+                async with await self._writer.connect() as connection, connection.transaction():
+                    await connection.execute(queries.LOCK_HEAD)
+                    found = await connection.execute(
+                        queries.COUNT_STORED,
+                        {
+                            "seqs": [event.seq for event in events],
+                            "documents": [event.document for event in events],
+                            "ids": [event.id for event in events],
+                            "tss": [event.ts for event in events],
+                        },
+                    )
+                    return await found.fetchone() == (len(events),)
+            except psycopg.OperationalError:
+                await asyncio.sleep(_SETTLE_PAUSE_S)
+
+    @property
+    def _channel(self) -> str:
+        return channel(self._relay_id)
+
+    # ── reading ────────────────────────────────────────────────────────────────────────
+
+    async def page(self, document: str, after: int, *, count_max: int, bytes_max: int) -> Page:
+        """Elements above a `ts`, at least one if there is any, until a limit is passed."""
+        wanted = {
+            "document": document,
+            "after": after,
+            "count_max": max(count_max, 1),
+            "bytes_max": max(bytes_max, 1),
+        }
+        statuses, rows = await self._read(
+            Query(queries.DOCUMENT, {"documents": [document]}), Query(queries.PAGE, wanted)
+        )
+        status = read_document(statuses[0]) if statuses else new_document(document)
+        is_more = bool(rows) and not rows[-1][-1]
+        is_end = status.floor <= after < status.head and not is_more
+        elements = read_elements(
+            document,
+            [columns[:-1] for columns in rows],
+            after=after,
+            upto=status.head if is_end else None,
+        )
+        return Page(elements, is_more, status.floor, status.head)
+
+    async def tail(self, document: str, upto: int, count: int) -> list[Row]:
+        """The newest elements up to a `ts` that still have their payload, ascending."""
+        wanted = {"document": document, "upto": upto, "count": max(count, 0)}
+        (rows,) = await self._read(Query(queries.TAIL, wanted))
+        return read_elements(document, reversed(rows))
+
+    async def snapshot(self, document: str) -> StoredSnapshot | None:
+        """The current snapshot: the one with the highest `upto_ts`, of several the newest."""
+        (rows,) = await self._read(Query(queries.CURRENT, {"document": document}))
+        if not rows:
+            return None
+        event = read_event(rows[0])
+        assert event.payload is not None
+        return StoredSnapshot(event.id, event.payload)
+
+    async def snapshots(self, document: str) -> list[Event]:
+        """Every snapshot of a document, oldest first, payloads left out unless compacted."""
+        (rows,) = await self._read(Query(queries.SNAPSHOTS, {"document": document}))
+        return [read_bare_event(columns) for columns in rows]
+
+    async def find(self, ids: Sequence[str], wanted: Filter) -> list[Event]:
+        """The events with these ids that pass a filter, by seq."""
+        parameters = {"ids": storable(set(ids)), **filter_parameters(wanted)}
+        (rows,) = await self._read(Query(queries.FIND, parameters))
+        return [read_event(columns) for columns in rows]
+
+    async def feed(
+        self, since: int, until: int | None, wanted: Filter, *, count_max: int, bytes_max: int
+    ) -> FeedPage:
+        """Events above a seq and up to another one; compacted ones too, without their payload."""
+        parameters = {
+            "since": since,
+            "until": until,
+            "count_max": max(count_max, 1),
+            "bytes_max": max(bytes_max, 1),
+            **filter_parameters(wanted),
+        }
+        heads, rows = await self._read(Query(queries.HEAD, {}), Query(queries.FEED, parameters))
+        head = read_head(heads[0])
+        is_more = bool(rows) and not rows[-1][-1]
+        end = rows[-1][0] if is_more else head.seq if until is None else min(until, head.seq)
+        return FeedPage(
+            events=[read_event(columns[:-1]) for columns in rows],
+            last_seq=since if since + 1 < head.lowest_seq else max(since, end),
+            is_more=is_more,
+            min_seq=head.lowest_seq,
+            head_seq=head.seq,
+        )
+
+    async def bootstrap(self, wanted: Filter) -> Bootstrap:
+        """The snapshots that no other one of their document dominates, in one consistent read."""
+        async with self._readers.take() as connection, connection.transaction():
+            heads = await connection.execute(queries.HEAD, binary=True)
+            (head,) = map(read_head, await heads.fetchall())
+            retained = await connection.execute(
+                queries.RETAINED, filter_parameters(wanted), binary=True
+            )
+            current = undominated(read_bare_event(row) for row in await retained.fetchall())
+            seqs = [event.seq for event in current if _is_wanted(event, wanted)]
+            found = await connection.execute(queries.BY_SEQ, {"seqs": seqs}, binary=True)
+            events = [read_event(columns) for columns in await found.fetchall()]
+        return Bootstrap(head.seq, head.lowest_seq, events)
+
+    async def documents(self, prefix: str, *, count_max: int) -> list[DocumentStatus]:
+        """What there is, newest first."""
+        if "\0" in prefix:
+            return []
+        wanted = {"prefix": prefix, "count_max": max(count_max, 0)}
+        (rows,) = await self._read(Query(queries.DOCUMENTS, wanted))
+        return [read_document(columns) for columns in rows]
+
+    async def _read(self, *wanted: Query) -> list[list[Columns]]:
+        """The answers to several queries, all of one moment, in one round trip."""
+        async with self._readers.take() as connection:
+            async with connection.pipeline(), connection.transaction():
+                answers = [
+                    await connection.execute(query.text, query.parameters, binary=True)
+                    for query in wanted
+                ]
+            return [await answer.fetchall() for answer in answers]
+
+    # ── retention ──────────────────────────────────────────────────────────────────────
+
+    async def compact(self, removals: Sequence[Removal]) -> Removed:
+        """Remove payloads, keep rows. The floors of the documents rise, and never fall."""
+        if not removals:
+            return Removed(0, 0, 0)
+        async with self._keeper.take() as connection, connection.transaction():
+            return await compact(connection, self._channel, removals)
+
+    async def trim(self, min_seq: int) -> None:
+        """Let go of the replay of everything below a seq; the rows stay."""
+        async with self._keeper.take() as connection, connection.transaction():
+            found = await connection.execute(queries.LOCK_HEAD, binary=True)
+            (head,) = map(read_head, await found.fetchall())
+            # A reader that has seen everything is never too old.
+            raised = head._replace(min_seq=max(head.min_seq, min(min_seq, head.seq + 1)))
+            await connection.execute(queries.SET_HEAD, with_checksum(raised))
+
+    # ── readers, grants, settings ──────────────────────────────────────────────────────
+
+    async def note_readers(self, marks: Sequence[ReaderMark]) -> None:
+        """Remember how far readers are; a mark replaces that reader's former one."""
+        newest = {(mark.document, mark.key): mark for mark in marks}
+        if newest:
+            rows = transposed([with_checksum(mark) for mark in newest.values()])
+            await self._change(queries.PUT_READERS, rows)
+
+    async def readers(self, document: str) -> list[ReaderMark]:
+        """The readers of a document that are known."""
+        (rows,) = await self._read(Query(queries.READERS, {"document": document}))
+        return [ReaderMark(*checked(columns, f"a reader of {document!r}")) for columns in rows]
+
+    async def put_grant(self, grant: Mapping[str, Any], now_ms: int) -> None:
+        """Keep a grant that was checked, in place of an older one of the same by, to and prefix."""
+        place = sha256(write_json([grant["by"], grant["to"], grant["prefix"]])).digest()
+        row = (place, grant["at"], now_ms, write_json(dict(grant)))
+        await self._change(queries.PUT_GRANT, with_checksum(row))
+
+    async def grants(self) -> list[dict[str, Any]]:
+        """Every grant that counts."""
+        (rows,) = await self._read(Query(queries.GRANTS, {}))
+        return [json.loads(checked(columns, "a grant")[-1]) for columns in rows]
+
+    async def put_setting(self, name: str, value: Any) -> None:
+        """Keep a JSON value under a name."""
+        await self._change(queries.PUT_SETTING, with_checksum((name, write_json(value))))
+
+    async def settings(self) -> dict[str, Any]:
+        """Everything that was kept."""
+        (rows,) = await self._read(Query(queries.SETTINGS, {}))
+        kept = [checked(columns, f"the setting {columns[0]!r}") for columns in rows]
+        return {name: json.loads(value) for name, value in kept}
+
+    async def _change(self, statement: LiteralString, columns: Sequence[Any]) -> None:
+        async with self._keeper.take() as connection:
+            await connection.execute(statement, columns)
+
+    # ── the lifetime ───────────────────────────────────────────────────────────────────
+
+    async def notices(self) -> AsyncGenerator[Notice, None]:
+        """What is accepted in the same database, by this process or another one.
+
+        The first notice comes as soon as it listens, and one after each loss of the connection:
+        both say how far the log is by then. It ends when the log is closed.
+        """
+        if self._is_closed:
+            return
+        listener = Listener(self._writer.connect, self._relay_id)
+        self._listeners.add(listener)
+        try:
+            async for notice in listener.notices():
+                yield notice
+        finally:
+            self._listeners.discard(listener)
+            await listener.aclose()
+
+    async def aclose(self) -> None:
+        """Close the database, after what was begun is done."""
+        self._is_closed = True
+        for listener in list(self._listeners):
+            await listener.aclose()
+        for connections in (self._writer, self._keeper, self._readers):
+            await connections.aclose()
+
+
+async def _look(
+    connection: Connection, names: Set[tuple[str, str]], current_of: str | None
+) -> Standing:
+    """Lock the head, then read what is known of some documents and ids."""
+    keys, ids = transposed(list(names))
+    # Sent together: the server takes them one by one, each after the lock is held.
+    heads = await connection.execute(queries.LOCK_HEAD, binary=True)
+    statuses = await connection.execute(
+        queries.DOCUMENT, {"documents": list(set(keys))}, binary=True
+    )
+    known = await connection.execute(queries.KNOWN, {"documents": keys, "ids": ids}, binary=True)
+    current = await connection.execute(queries.CURRENT_BARE, {"document": current_of}, binary=True)
+    (head,) = await heads.fetchall()
+    newest = [read_bare_event(columns) for columns in await current.fetchall()]
+    return Standing(
+        read_head(head),
+        {columns[0]: read_document(columns) for columns in await statuses.fetchall()},
+        {(row[2], row[3]): read_place(row) for row in await known.fetchall()},
+        Current(newest[0].id, newest[0].ts) if newest else None,
+    )
+
+
+def _is_wanted(event: Event, wanted: Filter) -> bool:
+    return (wanted.authors is None or event.author in wanted.authors) and (
+        wanted.kinds is None or event.kind in wanted.kinds
+    )

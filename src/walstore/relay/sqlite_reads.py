@@ -1,0 +1,358 @@
+"""What is read from a SQLite log: functions of a connection that is inside a read transaction.
+
+- Events are read in two steps: which ones, with their sizes; then those that fit the limits. So no
+  payload is read that is not handed out.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, TypeVar
+
+from walstore.canon import parse
+from walstore.relay.frontier import undominated
+from walstore.relay.log import (
+    Bootstrap,
+    DocumentStatus,
+    Event,
+    FeedPage,
+    Filter,
+    Page,
+    ReaderMark,
+    Row,
+    StoredSnapshot,
+)
+from walstore.relay.sqlite_file import read_state
+from walstore.relay.sqlite_rows import (
+    EVENT_COLUMNS,
+    EVENT_WIDTH,
+    KINDS,
+    Columns,
+    Document,
+    checked,
+    damaged,
+    missing,
+    read_event,
+    read_rows,
+    with_payload,
+)
+
+Part = TypeVar("Part")
+
+# Values in one list of a statement; SQLite takes many more.
+LIST_SIZE: Final = 500
+
+_IS_THERE: Final = "iif(e.kind = 0, e.ts > d.floor, e.is_removed = 0)"
+
+_ROWS: Final = f"""
+SELECT {EVENT_COLUMNS}, p.checksum, p.payload
+FROM documents d CROSS JOIN events e ON e.document = d.number AND e.kind = 0
+LEFT JOIN payloads p ON p.seq = e.seq
+WHERE d.number = ?
+"""
+_PAGE: Final = f"{_ROWS} AND e.ts > ? ORDER BY e.ts LIMIT ?"
+_TAIL: Final = f"{_ROWS} AND e.ts > ? AND e.ts <= ? ORDER BY e.ts DESC LIMIT ?"
+
+_SNAPSHOTS: Final = f"""
+SELECT {EVENT_COLUMNS}
+FROM documents d CROSS JOIN events e ON e.document = d.number AND e.kind = 1
+"""
+_SNAPSHOTS_THERE: Final = f"{_SNAPSHOTS} AND e.is_removed = 0"
+
+# The same events, found by walking the feed, or by walking the documents that are wanted.
+_BY_FEED: Final = "events e CROSS JOIN documents d ON d.number = e.document"
+_BY_DOCUMENTS: Final = (
+    "documents d CROSS JOIN events e INDEXED BY events_by_ts ON e.document = d.number"
+)
+
+
+def document_of(connection: sqlite3.Connection, key: str) -> Document | None:
+    """The row of a document, if there is one."""
+    return next(documents_of(connection, [key]), None)
+
+
+def documents_of(connection: sqlite3.Connection, keys: Sequence[str]) -> Iterator[Document]:
+    """The rows of documents, those that there are."""
+    for part in parts(keys):
+        for row in connection.execute(
+            f"SELECT * FROM documents WHERE key IN ({marks(part)})", part
+        ):
+            yield _document(row)
+
+
+def page(
+    connection: sqlite3.Connection, key: str, after: int, count_max: int, bytes_max: int
+) -> Page:
+    """Elements above a `ts`."""
+    document = document_of(connection, key)
+    if document is None:
+        return Page([], False, 0, 0)
+    if after < document.floor:
+        return Page([], False, document.floor, document.head)
+    found = connection.execute(_PAGE, (document.number, after, max(count_max, 1)))
+    rows = read_rows(key, after, _until(found, bytes_max, key, after))
+    last = rows[-1].ts if rows else after
+    if not rows and last < document.head:
+        raise missing(key, last)
+    return Page(rows, last < document.head, document.floor, document.head)
+
+
+def _until(found: Iterator[Columns], bytes_max: int, key: str, after: int) -> list[Columns]:
+    taken: list[Columns] = []
+    size = 0
+    try:
+        for columns in found:
+            taken.append(columns)
+            payload = columns[-1]
+            size += len(payload) if type(payload) is bytes else 0
+            if size >= bytes_max:
+                break
+    except sqlite3.OperationalError as error:
+        if hasattr(error, "sqlite_errorcode"):
+            raise
+        # A text that is no UTF-8 any more: the row cannot even be read, so its neighbour is named.
+        raise damaged(key, f"after {taken[-1][5] if taken else after}") from error
+    return taken
+
+
+def tail(connection: sqlite3.Connection, key: str, upto: int, count: int) -> list[Row]:
+    """The newest elements up to a `ts` that have their payload."""
+    document = document_of(connection, key)
+    if document is None:
+        return []
+    found = connection.execute(_TAIL, (document.number, document.floor, upto, max(count, 0)))
+    return read_rows(key, None, found.fetchall()[::-1])
+
+
+def current_snapshot(connection: sqlite3.Connection, document: Document) -> Event | None:
+    """The current snapshot of a document, without its payload."""
+    row = connection.execute(
+        f"{_SNAPSHOTS_THERE} WHERE d.number = ? ORDER BY e.ts DESC, e.seq DESC LIMIT 1",
+        (document.number,),
+    ).fetchone()
+    return None if row is None else read_event(row, is_there=True)
+
+
+def snapshot(connection: sqlite3.Connection, key: str) -> StoredSnapshot | None:
+    """The current snapshot of a document."""
+    document = document_of(connection, key)
+    current = None if document is None else current_snapshot(connection, document)
+    if current is None:
+        return None
+    (event,) = events_at(connection, [current.seq])
+    assert event.payload is not None
+    return StoredSnapshot(event.id, event.payload)
+
+
+def snapshots(connection: sqlite3.Connection, key: str) -> list[Event]:
+    """Every snapshot of a document, oldest first, payloads left out."""
+    document = document_of(connection, key)
+    if document is None:
+        return []
+    rows = connection.execute(f"{_SNAPSHOTS} WHERE d.number = ? ORDER BY e.seq", (document.number,))
+    return [read_event(row, is_there=not row[12]) for row in rows]
+
+
+def events_at(connection: sqlite3.Connection, seqs: Sequence[int]) -> list[Event]:
+    """The events with these seqs, by seq, with the payloads that are there."""
+    events: list[Event] = []
+    for part in parts(sorted(seqs)):
+        rows = connection.execute(
+            f"""
+            SELECT {EVENT_COLUMNS}, {_IS_THERE}, p.checksum, p.payload
+            FROM events e JOIN documents d ON d.number = e.document
+            LEFT JOIN payloads p ON p.seq = e.seq
+            WHERE e.seq IN ({marks(part)})
+            """,
+            part,
+        )
+        events += sorted(map(_event, rows))
+    return events
+
+
+def _event(row: Columns) -> Event:
+    columns = row[:EVENT_WIDTH]
+    is_there, expected, payload = row[EVENT_WIDTH:]
+    event = read_event(columns, is_there=bool(is_there))
+    return with_payload(event, columns[-1], expected, payload)
+
+
+def find(connection: sqlite3.Connection, ids: Sequence[str], wanted: Filter) -> list[Event]:
+    """The events with these ids that pass a filter, by seq."""
+    where, values = _where(wanted)
+    seqs: set[int] = set()
+    for part in parts(list(dict.fromkeys(ids))):
+        rows = connection.execute(
+            f"""
+            SELECT e.seq FROM events e CROSS JOIN documents d ON d.number = e.document
+            WHERE e.id IN ({marks(part)}) AND {where}
+            """,
+            (*part, *values),
+        )
+        seqs.update(seq for (seq,) in rows)
+    return events_at(connection, list(seqs))
+
+
+def feed(
+    connection: sqlite3.Connection,
+    since: int,
+    until: int | None,
+    wanted: Filter,
+    count_max: int,
+    bytes_max: int,
+) -> FeedPage:
+    """Events above a seq and up to another one."""
+    state = read_state(connection)
+    head = state.head_seq
+    end = head if until is None else min(until, head)
+    if since + 1 < state.lowest_seq:
+        return FeedPage([], since, False, state.lowest_seq, head)
+    picked = _pick(connection, since, end, wanted, count_max)
+    taken = _fitting(picked[:count_max], bytes_max)
+    events = events_at(connection, taken)
+    if len(taken) < len(picked):
+        return FeedPage(events, taken[-1], True, state.lowest_seq, head)
+    return FeedPage(events, max(since, end), False, state.lowest_seq, head)
+
+
+def _pick(
+    connection: sqlite3.Connection, since: int, end: int, wanted: Filter, count_max: int
+) -> list[tuple[int, int]]:
+    """The seqs and sizes of the events that are wanted, and of one more than may be."""
+    if end <= since:
+        return []
+    where, values = _where(wanted)
+    source = _BY_FEED if _is_broad(connection, end - since, wanted) else _BY_DOCUMENTS
+    return connection.execute(
+        f"""
+        SELECT e.seq, iif({_IS_THERE}, CAST(e.size AS INTEGER), 0) FROM {source}
+        WHERE e.seq > ? AND e.seq <= ? AND {where} ORDER BY e.seq LIMIT ?
+        """,
+        (since, end, *values, count_max + 1),
+    ).fetchall()
+
+
+def _is_broad(connection: sqlite3.Connection, span: int, wanted: Filter) -> bool:
+    """Whether walking the feed is less work than walking the documents that are wanted."""
+    if not wanted.prefix and wanted.documents is None:
+        return True
+    where, values = _where_document(wanted)
+    accepted = connection.execute(
+        f"SELECT coalesce(sum(d.accepted), 0) FROM documents d WHERE {where}", values
+    ).fetchone()[0]
+    return bool(accepted >= span)
+
+
+def _fitting(picked: Iterable[tuple[int, int]], bytes_max: int) -> list[int]:
+    taken: list[int] = []
+    total = 0
+    for seq, size in picked:
+        if taken and total >= bytes_max:
+            break
+        taken.append(seq)
+        total += size
+    return taken
+
+
+def bootstrap(connection: sqlite3.Connection, wanted: Filter) -> Bootstrap:
+    """The snapshots that no other one of their document dominates."""
+    state = read_state(connection)
+    # Dominance is decided before authors and kinds are looked at: a filter makes nothing current.
+    where, values = _where_document(wanted)
+    rows = connection.execute(f"{_SNAPSHOTS_THERE} WHERE {where}", values)
+    current = undominated(read_event(row, is_there=True) for row in rows)
+    seqs = [
+        event.seq
+        for event in current
+        if (wanted.authors is None or event.author in wanted.authors)
+        and (wanted.kinds is None or event.kind in wanted.kinds)
+    ]
+    return Bootstrap(state.head_seq, state.lowest_seq, events_at(connection, seqs))
+
+
+def documents(connection: sqlite3.Connection, prefix: str, count_max: int) -> list[DocumentStatus]:
+    """What there is, newest first."""
+    where, values = _where_document(Filter(prefix))
+    rows = connection.execute(
+        f"SELECT * FROM documents d WHERE {where} ORDER BY last_accepted_ms DESC, key LIMIT ?",
+        (*values, max(count_max, 0)),
+    )
+    return [_document(row).status() for row in rows]
+
+
+def readers(connection: sqlite3.Connection, key: str) -> list[ReaderMark]:
+    """The readers of a document that are known."""
+    rows = connection.execute("SELECT * FROM readers WHERE document = ?", (key,))
+    return [ReaderMark(*checked(row, f"a reader of {key!r}")) for row in rows]
+
+
+def grants(connection: sqlite3.Connection) -> list[dict[str, Any]]:
+    """Every grant that counts."""
+    rows = connection.execute("SELECT * FROM grants")
+    return [_parsed(checked(row, "a grant")[4]) for row in rows]
+
+
+def settings(connection: sqlite3.Connection) -> dict[str, Any]:
+    """Everything that was kept."""
+    rows = connection.execute("SELECT * FROM settings")
+    return {row[0]: _parsed(checked(row, f"setting {row[0]!r}")[1]) for row in rows}
+
+
+def _parsed(text: str) -> Any:
+    return parse(text)
+
+
+def _document(row: Columns) -> Document:
+    return Document(*checked(row, f"the row of document {row[1]!r}"))
+
+
+def _where(wanted: Filter) -> tuple[str, list[object]]:
+    where, values = _where_document(wanted)
+    if wanted.authors is not None:
+        authors = sorted(wanted.authors)
+        where += f" AND e.author IN ({marks(authors)})"
+        values += authors
+    if wanted.kinds is not None:
+        kinds = [number for number, kind in enumerate(KINDS) if kind in wanted.kinds]
+        where += f" AND e.kind IN ({marks(kinds)})"
+        values += kinds
+    return where, values
+
+
+def _where_document(wanted: Filter) -> tuple[str, list[object]]:
+    where = "d.key >= ?"
+    values: list[object] = [wanted.prefix]
+    end = _after_prefix(wanted.prefix)
+    if end is not None:
+        where += " AND d.key < ?"
+        values.append(end)
+    if wanted.documents is not None:
+        keys = sorted(wanted.documents)
+        where += f" AND d.key IN ({marks(keys)})"
+        values += keys
+    return where, values
+
+
+def _after_prefix(prefix: str) -> str | None:
+    """The first text above all that begin with a prefix; None if there is none.
+
+    SQLite compares the bytes of UTF-8, whose order is that of the code points.
+    """
+    stem = prefix.rstrip("\U0010ffff")
+    if not stem:
+        return None
+    following = ord(stem[-1]) + 1
+    # No text has code points from D800 to DFFF.
+    return stem[:-1] + chr(0xE000 if following == 0xD800 else following)
+
+
+def marks(values: Sequence[object]) -> str:
+    """The place-holders of a list."""
+    return ",".join("?" * len(values))
+
+
+def parts(values: Sequence[Part]) -> Iterator[Sequence[Part]]:
+    """Lists that fit into one statement each."""
+    for start in range(0, len(values), LIST_SIZE):
+        yield values[start : start + LIST_SIZE]

@@ -1,0 +1,212 @@
+"""The keeper of a log, and what a relay answers about it, over a log in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from walstore.relay.compaction import Plan
+from walstore.relay.config import Settings
+from walstore.relay.exchange import ConnectionStatus, HttpContext, read_target
+from walstore.relay.front import Front
+from walstore.relay.http import respond
+from walstore.relay.info import Retained
+from walstore.relay.keeper import Keeper
+from walstore.relay.log import Accepted, LogError, NewElement, NewSnapshot, Removal, Removed
+from walstore.relay.memory import MemoryLog
+from walstore.relay.metrics import Metrics
+from walstore.relay.retention import Policy, PolicyError
+
+NOW_MS = 1_700_000_000_000
+AUTHOR = "ab" * 32
+PEER = ConnectionStatus("1", "127.0.0.1:5000", [AUTHOR], 2, 10, 0, 7, NOW_MS)
+
+
+async def filled(log: MemoryLog, *, snapshots: int = 6) -> MemoryLog:
+    """A document with elements, and snapshots of which each dominates the one before."""
+    revision = None
+    for number in range(1, snapshots + 1):
+        element = NewElement("notes/a", f"{number:064x}", AUTHOR, "s", b'{"v":1}')
+        (accepted,) = await log.append([element], NOW_MS + number)
+        snapshot = NewSnapshot(
+            document="notes/a",
+            revision=revision,
+            id=f"{1000 + number:064x}",
+            author=AUTHOR,
+            upto_ts=accepted.ts,
+            vc={AUTHOR: number},
+            is_deletion=False,
+            text=b"{}",
+        )
+        assert isinstance(await log.put_snapshot(snapshot, NOW_MS + number), Accepted)
+        revision = snapshot.id
+    return log
+
+
+def keeper_of(
+    log: MemoryLog, policy: Policy | None = None, metrics: Metrics | None = None
+) -> Keeper:
+    return Keeper(
+        log, policy or Policy(), metrics=metrics or Metrics(), now_ms=lambda: NOW_MS + 1000
+    )
+
+
+def front_of(
+    log: MemoryLog, policy: Policy | None = None, connections: Sequence[ConnectionStatus] = ()
+) -> Front:
+    metrics = Metrics()
+    return Front(
+        Settings(),
+        log=log,
+        metrics=metrics,
+        keeper=keeper_of(log, policy, metrics),
+        connections=lambda: list(connections),
+        is_draining=lambda: False,
+        now_ms=lambda: NOW_MS,
+    )
+
+
+async def test_a_compaction_removes_what_the_policy_lets_go_and_counts_it() -> None:
+    metrics = Metrics()
+    log = await filled(MemoryLog())
+    keeper = keeper_of(log, Policy(recent_count=4), metrics)
+    assert len((await keeper.preview()).documents) == 1
+    assert (await keeper.compact()).snapshots == 2
+    assert (await keeper.compact()).snapshots == 0
+    assert await keeper.preview() == Plan([], None)
+    front = front_of(log)
+    text = metrics.text(await front.gauges()).decode()
+    assert 'walstore_relay_compacted_total{kind="snapshot"} 2.0' in text
+
+
+async def test_a_changed_policy_is_kept_and_carried_out_at_once() -> None:
+    log = await filled(MemoryLog())
+    keeper = keeper_of(log, Policy(recent_count=9))
+    assert (await keeper.compact()).snapshots == 0
+    assert (await keeper.change({"recent_count": 2})).snapshots == 4
+    await keeper.change({"history_count": 1})
+    again = keeper_of(log, Policy(recent_count=9, retain_tail_n=7))
+    await again.load()
+    assert again.policy == Policy(recent_count=2, history_count=1, retain_tail_n=7)
+
+
+async def test_a_bad_change_changes_nothing() -> None:
+    log = await filled(MemoryLog())
+    keeper = keeper_of(log, Policy(recent_count=9))
+    for changes in ({"recent_count": 1, "no": 1}, {"recent_count": 0}, {"ttl": 1}):
+        with pytest.raises(PolicyError):
+            await keeper.change(changes)
+    assert keeper.policy == Policy(recent_count=9)
+    assert await log.settings() == {}
+    assert (await keeper.compact()).snapshots == 0
+
+
+async def test_a_change_that_is_not_understood_any_more_is_told_and_left_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    log = MemoryLog()
+    await log.put_setting("retention", {"of_a_later_version": 1})
+    keeper = keeper_of(log)
+    await keeper.load()
+    assert keeper.policy == Policy()
+    assert "of_a_later_version" in caplog.text
+
+
+async def test_nothing_goes_that_the_archive_does_not_hold() -> None:
+    policy = Policy(require_archive=True, replay_window=1)
+    log = await filled(MemoryLog())
+    keeper = keeper_of(log, policy)
+    await keeper.compact()
+    assert (await front_of(log).retained()).min_seq == 1
+    await log.put_setting("archived_seq", 5)
+    await keeper.compact()
+    assert (await front_of(log).retained()).min_seq == 6
+
+
+async def test_it_goes_on_when_the_log_does_not_answer(caplog: pytest.LogCaptureFixture) -> None:
+    class Failing(MemoryLog):
+        attempts = 0
+
+        async def compact(self, removals: Sequence[Removal]) -> Removed:
+            self.attempts += 1
+            if self.attempts == 1:
+                raise LogError("the disk is full")
+            done.set()
+            return await super().compact(removals)
+
+    done = asyncio.Event()
+    log = Failing()
+    await filled(log)
+    keeper = keeper_of(log, Policy(recent_count=1, compaction_interval_seconds=1))
+    caplog.set_level(logging.ERROR)
+    running = asyncio.create_task(keeper.run())
+    async with asyncio.timeout(20):
+        await done.wait()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert "the disk is full" in caplog.text
+
+
+async def test_an_empty_log_has_nothing_to_go_back_to() -> None:
+    context: HttpContext = front_of(MemoryLog())
+    assert await context.retained() == Retained(0, 0, "nondominated_plus_recent_history", 4, None)
+    gauges = await context.gauges()
+    assert tuple(gauges) == (0, 0, 0, 0)
+    await context.check_log()
+
+
+async def test_the_oldest_snapshot_is_the_oldest_that_is_still_there() -> None:
+    log = await filled(MemoryLog())
+    front = front_of(log, Policy(recent_count=4))
+    retained = await front.retained()
+    assert (retained.min_seq, retained.head_seq) == (1, 12)
+    assert retained.min_created_ms == NOW_MS + 1
+    assert (await front.compact(is_dry_run=False))["removed"]["snapshots"] == 2
+    assert (await front.retained()).min_created_ms == NOW_MS + 3
+    assert (await front_of(log).retained()).min_created_ms == NOW_MS + 3
+    await log.trim(8)
+    assert (await front.retained()).min_created_ms == NOW_MS + 4
+
+
+async def test_what_would_go_is_told_without_its_going() -> None:
+    log = await filled(MemoryLog())
+    front = front_of(log, Policy(recent_count=4))
+    for _ in range(2):
+        told = await front.compact(is_dry_run=True)
+        assert told["dry_run"] is True
+        assert told["total"]["snapshots"] == 2
+
+
+async def test_the_routes_work_on_a_real_log() -> None:
+    log = await filled(MemoryLog())
+    front = front_of(log, connections=[PEER])
+    for path in ("/", "/readyz", "/metrics", "/status"):
+        request = read_target("GET", path, {"host": "127.0.0.1"}, b"")
+        assert (await respond(request, front)).status == 200
+
+
+async def test_documents_are_not_counted_for_everybody_who_asks() -> None:
+    class Counting(MemoryLog):
+        asked = 0
+
+        async def documents(self, prefix: str, *, count_max: int) -> list[Any]:
+            self.asked += 1
+            return await super().documents(prefix, count_max=count_max)
+
+    log = Counting()
+    await filled(log, snapshots=1)
+    front = front_of(log)
+    counts = [(await front.gauges()).documents for _ in range(3)]
+    assert (counts, log.asked) == ([1, 1, 1], 1)
+
+
+async def test_a_change_through_the_front_tells_the_policy_and_what_went() -> None:
+    log = await filled(MemoryLog())
+    front = front_of(log, Policy(recent_count=9))
+    answer: Mapping[str, Any] = await front.change_retention({"recent_count": 2})
+    assert answer["retention"] == await front.retention()
+    assert answer["removed"]["snapshots"] == 4
