@@ -92,7 +92,9 @@ def _vector_clock(value: object) -> dict[str, int]:
 
 
 def _counts(writer: Any, seq: Any) -> bool:
-    return 1 <= len(writer) <= _WRITER_SIZE_MAX and type(seq) is int and 1 <= seq <= COUNTER_MAX
+    # Databases and peers refuse some of the characters that cannot be shown; no writer needs them.
+    is_writer = 1 <= len(writer) <= _WRITER_SIZE_MAX and writer.isprintable()
+    return is_writer and type(seq) is int and 1 <= seq <= COUNTER_MAX
 
 
 @lru_cache(maxsize=1024)

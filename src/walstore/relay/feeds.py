@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
 
 import orjson
 
-from walstore.canon import canonical_bytes
 from walstore.relay.log import Event, Filter, LogError, RelayLog
 from walstore.relay.peer import Peer
 from walstore.relay.refusals import replay_too_old, revoked, unavailable
@@ -81,7 +80,10 @@ class Feeds:
     async def _bootstrap(self, peer: Peer, frame: FollowChanges) -> None:
         found = await self._log.bootstrap(_filter(frame))
         self._send_status(peer, frame, found.snapshot_seq, found.min_seq)
-        await self._send(peer, frame.ref, found.events)
+        ids = [event.id for event in found.events]
+        for start in range(0, len(ids), _REQUEST_STEP):
+            some = await self._log.find(ids[start : start + _REQUEST_STEP], _filter(frame))
+            await self._send(peer, frame.ref, some)
         peer.send(EndOfStored(frame.ref, {"seq": found.snapshot_seq, "more": False}))
 
     async def _tail(self, peer: Peer, frame: FollowChanges) -> None:
@@ -168,11 +170,6 @@ class Feeds:
             await peer.drained()
 
 
-def _text_of(vc: Mapping[str, int]) -> orjson.Fragment:
-    # Writers are others' text: it may hold lone surrogates, which only the canonical text spells.
-    return orjson.Fragment(canonical_bytes(dict(vc)))
-
-
 def _filter(frame: FollowChanges) -> Filter:
     return Filter(frame.prefix, frame.documents, frame.authors, frame.kinds)
 
@@ -206,4 +203,4 @@ def _metadata(event: Event) -> dict[str, Any]:
     }
     if event.kind == "element":
         return shown | {"ts": event.ts}
-    return shown | {"upto_ts": event.ts, "vc": _text_of(event.vc), "deleted": event.is_deletion}
+    return shown | {"upto_ts": event.ts, "vc": dict(event.vc), "deleted": event.is_deletion}

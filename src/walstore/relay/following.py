@@ -133,7 +133,6 @@ class Following:
 
     def unsubscribe(self, peer: Peer, ref: str) -> None:
         """Send no more."""
-        peer.session.ended(ref)
         peer.stop(ref)
         subscription = peer.subscriptions.pop(ref, None)
         if subscription is not None:
@@ -164,6 +163,7 @@ class Following:
         """End a subscription from this side, and say why."""
         subscription.peer.send(refusal)
         subscription.peer.send(Closed(subscription.ref, refusal.message))
+        subscription.peer.session.ended(subscription.ref)
         self.unsubscribe(subscription.peer, subscription.ref)
 
     # ── catching up ────────────────────────────────────────────────────────────────────

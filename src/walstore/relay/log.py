@@ -171,7 +171,10 @@ class FeedPage(NamedTuple):
 
 
 class Bootstrap(NamedTuple):
-    """The current snapshots, and the seq that they are current at: one consistent read."""
+    """The current snapshots, and the seq that they are current at: one consistent read.
+
+    Their payloads are left out (empty bytes): together they may be more than fits the memory.
+    """
 
     snapshot_seq: int
     min_seq: int

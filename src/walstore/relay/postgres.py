@@ -327,9 +327,7 @@ class PostgresLog:
                 queries.RETAINED, filter_parameters(wanted), binary=True
             )
             current = undominated(read_bare_event(row) for row in await retained.fetchall())
-            seqs = [event.seq for event in current if _is_wanted(event, wanted)]
-            found = await connection.execute(queries.BY_SEQ, {"seqs": seqs}, binary=True)
-            events = [read_event(columns) for columns in await found.fetchall()]
+        events = [event for event in current if _is_wanted(event, wanted)]
         return Bootstrap(head.seq, head.lowest_seq, events)
 
     async def documents(self, prefix: str, *, count_max: int) -> list[DocumentStatus]:

@@ -50,13 +50,13 @@ async def _remove(connection: Connection, removals: Collection[Removal]) -> Mapp
     elements = await connection.execute(
         queries.REMOVE_ELEMENTS, {"documents": below[0], "below": below[1]}
     )
-    for document, size in await elements.fetchall():
-        gone[document] = _total([gone[document], Removed(1, 0, size)])
+    for document, count, size in await elements.fetchall():
+        gone[document] = _total([gone[document], Removed(count, 0, size)])
     snapshots = await connection.execute(
         queries.REMOVE_SNAPSHOTS, {"documents": ids[0], "ids": ids[1]}
     )
-    for document, size in await snapshots.fetchall():
-        gone[document] = _total([gone[document], Removed(0, 1, size)])
+    for document, count, size in await snapshots.fetchall():
+        gone[document] = _total([gone[document], Removed(0, count, size)])
     return gone
 
 

@@ -47,11 +47,13 @@ _DEFAULTS: dict[str, str] = {
     "tcp_user_timeout": "30000",
 }
 
-# Every query has its index. A table that was not analysed yet must not be read through instead,
-# and compiling a plan takes longer than running any of ours.
+# Every query has its index, in the order that it asks for. A table that was not analysed yet must
+# not be read through instead, and compiling a plan takes longer than running any of ours.
 _SET = """
 SELECT set_config('synchronous_commit', 'on', false),
        set_config('enable_seqscan', 'off', false),
+       set_config('enable_bitmapscan', 'off', false),
+       set_config('max_parallel_workers_per_gather', '0', false),
        set_config('jit', 'off', false),
        set_config('statement_timeout', %s, false),
        set_config('lock_timeout', %s, false),

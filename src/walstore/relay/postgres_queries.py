@@ -153,9 +153,11 @@ WITH gone AS (
     JOIN walstore_events AS events USING (document)
     WHERE events.kind = 'element' AND events.ts <= wanted.below AND events.ts > known.floor
       AND events.payload IS NOT NULL
+), removed AS (
+    UPDATE walstore_events AS events SET payload = NULL, payload_checksum = NULL
+    FROM gone WHERE events.seq = gone.seq RETURNING events.document, gone.size
 )
-UPDATE walstore_events AS events SET payload = NULL, payload_checksum = NULL
-FROM gone WHERE events.seq = gone.seq RETURNING events.document, gone.size
+SELECT document, count(*), sum(size)::bigint FROM removed GROUP BY document
 """
 REMOVE_SNAPSHOTS: Final = """
 WITH gone AS (
@@ -163,9 +165,11 @@ WITH gone AS (
     FROM unnest(%(documents)s::text[], %(ids)s::text[]) AS wanted (document, id)
     JOIN walstore_events AS events USING (document, id)
     WHERE events.kind = 'snapshot' AND events.payload IS NOT NULL
+), removed AS (
+    UPDATE walstore_events AS events SET payload = NULL, payload_checksum = NULL
+    FROM gone WHERE events.seq = gone.seq RETURNING events.document, gone.size
 )
-UPDATE walstore_events AS events SET payload = NULL, payload_checksum = NULL
-FROM gone WHERE events.seq = gone.seq RETURNING events.document, gone.size
+SELECT document, count(*), sum(size)::bigint FROM removed GROUP BY document
 """
 UPTO: Final = """
 SELECT document, max(ts) FROM walstore_events

@@ -86,7 +86,7 @@ class SqliteLog:
         Args:
             path: The file; its directory must be there.
             check: How an existing file is looked at first. "full" reads all of it and compares
-                tables with indexes, about 7 s a GB. "quick" leaves the comparison out, about
+                tables with indexes, about 10 s a GB. "quick" leaves the comparison out, about
                 2 s a GB, and "none" is for files that are too large for either: damage to an
                 index can then hide an event. Rows and payloads are checked whenever they are read.
             locked_ms_max: How long to wait for a lock that a stranger holds on the file.

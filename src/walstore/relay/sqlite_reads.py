@@ -262,13 +262,13 @@ def bootstrap(connection: sqlite3.Connection, wanted: Filter) -> Bootstrap:
     where, values = _where_document(wanted)
     rows = connection.execute(f"{_SNAPSHOTS_THERE} WHERE {where}", values)
     current = undominated(read_event(row, is_there=True) for row in rows)
-    seqs = [
-        event.seq
+    events = [
+        event
         for event in current
         if (wanted.authors is None or event.author in wanted.authors)
         and (wanted.kinds is None or event.kind in wanted.kinds)
     ]
-    return Bootstrap(state.head_seq, state.lowest_seq, events_at(connection, seqs))
+    return Bootstrap(state.head_seq, state.lowest_seq, events)
 
 
 def documents(connection: sqlite3.Connection, prefix: str, count_max: int) -> list[DocumentStatus]:

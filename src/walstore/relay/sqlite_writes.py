@@ -71,43 +71,59 @@ def write_state(connection: sqlite3.Connection, state: State) -> None:
     )
 
 
+class _Batch:
+    """Elements that are given their places; nothing is written before all of them have one."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, state: State, elements: Sequence[NewElement]
+    ) -> None:
+        keys = list({element.document for element in elements})
+        self._documents = {each.key: each for each in documents_of(connection, keys)}
+        self._known = _known(connection, [element.id for element in elements])
+        self._changed: set[str] = set()
+        self._events: list[Columns] = []
+        self._payloads: list[Columns] = []
+        self.state = state
+
+    def place(self, element: NewElement, now_ms: int) -> Accepted:
+        """Where an element stands, or is to stand."""
+        name = (element.document, element.id)
+        known = self._known.get(name)
+        if known is not None:
+            return known
+        document = self._document(element.document)
+        seq, ts = self.state.head_seq + len(self._events) + 1, max(now_ms, document.head + 1)
+        columns = element_columns(element, seq=seq, ts=ts, previous=document.head, ms=now_ms)
+        self._events.append((seq, document.number, *columns[2:]))
+        self._payloads.append(payload_columns(columns, element.data))
+        self._changed.add(element.document)
+        self._documents[element.document] = _with_element(document, ts, len(element.data), now_ms)
+        self._known[name] = Accepted(ts, seq, False, document.head)
+        return Accepted(ts, seq, True, document.head)
+
+    def _document(self, key: str) -> Document:
+        document = self._documents.get(key)
+        if document is None:
+            document = Document(self.state.documents + 1, key)
+            self.state = self.state._replace(documents=document.number)
+        return document
+
+    def write(self, connection: sqlite3.Connection) -> State:
+        """Write what is new, and return the state after it."""
+        if self._events:
+            connection.executemany(_INSERT_EVENT, self._events)
+            connection.executemany(_INSERT_PAYLOAD, self._payloads)
+            _put_documents(connection, [self._documents[key] for key in self._changed])
+        return self.state._replace(head_seq=self.state.head_seq + len(self._events))
+
+
 def append(
     connection: sqlite3.Connection, state: State, elements: Sequence[NewElement], now_ms: int
 ) -> tuple[list[Accepted], State]:
     """Store elements; known ones keep their place."""
-    documents = {
-        each.key: each
-        for each in documents_of(connection, list({element.document for element in elements}))
-    }
-    known = _known(connection, [element.id for element in elements])
-    answers: list[Accepted] = []
-    events: list[Columns] = []
-    payloads: list[Columns] = []
-    changed: dict[str, Document] = {}
-    for element in elements:
-        name = (element.document, element.id)
-        before = known.get(name)
-        if before is not None:
-            answers.append(before)
-            continue
-        document = documents.get(element.document)
-        if document is None:
-            document = Document(state.documents + 1, element.document)
-            state = state._replace(documents=document.number)
-        seq, ts = state.head_seq + len(events) + 1, max(now_ms, document.head + 1)
-        columns = element_columns(element, seq=seq, ts=ts, previous=document.head, ms=now_ms)
-        events.append((seq, document.number, *columns[2:]))
-        payloads.append(payload_columns(columns, element.data))
-        answers.append(Accepted(ts, seq, True, document.head))
-        known[name] = Accepted(ts, seq, False, document.head)
-        document = _with_element(document, ts, len(element.data), now_ms)
-        changed[element.document] = documents[element.document] = document
-    if events:
-        connection.executemany(_INSERT_EVENT, events)
-        connection.executemany(_INSERT_PAYLOAD, payloads)
-        _put_documents(connection, changed.values())
-        state = state._replace(head_seq=state.head_seq + len(events))
-    return answers, state
+    batch = _Batch(connection, state, elements)
+    answers = [batch.place(element, now_ms) for element in elements]
+    return answers, batch.write(connection)
 
 
 def _known(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[tuple[str, str], Accepted]:
@@ -154,7 +170,6 @@ def put_snapshot(
     document = document_of(connection, snapshot.document)
     if document is None:
         document = Document(state.documents + 1, snapshot.document)
-        state = state._replace(documents=document.number)
     if (conflict := _conflict(connection, document, snapshot)) is not None:
         return conflict, state
     columns = snapshot_columns(snapshot, seq=state.head_seq + 1, ms=now_ms)
@@ -168,8 +183,10 @@ def put_snapshot(
         last_accepted_ms=now_ms,
     )
     _put_documents(connection, [changed])
-    seq = state.head_seq + 1
-    return Accepted(snapshot.upto_ts, seq, True, 0), state._replace(head_seq=seq)
+    after = state._replace(
+        head_seq=state.head_seq + 1, documents=max(state.documents, document.number)
+    )
+    return Accepted(snapshot.upto_ts, after.head_seq, True, 0), after
 
 
 def _conflict(

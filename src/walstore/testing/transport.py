@@ -17,8 +17,7 @@ A class inherits `TransportContract` and provides a fixture `place`; pytest runs
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -46,6 +45,7 @@ _ODD_DATA: tuple[dict[str, Any], ...] = (
     {"text": "Zoë, 日本語, עברית, 🏳️\u200d🌈, e\u0301"},
     {"ä": 1, "z": 2, "😀": 3, "\uffff": 4},
     {"numbers": [0, -1, 1.5, 1e21, 1e-7, 2**53 - 1, 0.1]},
+    {"half a pair": "\ud800", "the other half": "\udc00"},
     {"nested": [[[[{"deep": [[]]}]]]]},
     {"like a frame": ["OK", "1", {"ts": 1}], "],": "],{"},
 )
@@ -71,14 +71,6 @@ _ODD_KEYS = (
     "🦉",
     "k" * 512,
 )
-
-
-class Tail(Protocol):
-    """A transport that can also read backwards."""
-
-    async def tail(self, document_key: str, upto: int, count: int) -> Sequence[object]:
-        """The newest elements up to a `ts`, ascending."""
-        ...
 
 
 class Place(NamedTuple):
