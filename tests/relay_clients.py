@@ -7,7 +7,6 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from hashlib import sha256
-from itertools import count
 from typing import Any, TypeVar
 
 from websockets.asyncio.client import ClientConnection, connect
@@ -108,18 +107,19 @@ class Speaker:
     """One connection to a relay."""
 
     def __init__(self, socket: ClientConnection, hello: Hello, address: str) -> None:
-        """Begin after the hello."""
+        """Begin after the hello; `kept` holds what nobody has asked for yet."""
         self.socket = socket
         self.hello = hello
         self.address = address
-        self._kept: list[RelayFrame] = []
-        self._refs = count(1)
+        self.requests = 0
+        self.kept: list[RelayFrame] = []
 
     # ── saying ─────────────────────────────────────────────────────────────────────────
 
     def ref(self) -> str:
         """A ref that was not used yet."""
-        return f"r{next(self._refs)}"
+        self.requests += 1
+        return f"r{self.requests}"
 
     async def say(self, *frames: ClientFrame | str) -> None:
         """Send frames, or text that is none."""
@@ -178,15 +178,15 @@ class Speaker:
 
     async def hear(self) -> RelayFrame:
         """The next frame, whatever it is."""
-        if self._kept:
-            return self._kept.pop(0)
+        if self.kept:
+            return self.kept.pop(0)
         return await self._read()
 
     async def get(self, kind: type[Frame], ref: str | None = None) -> Frame:
         """The next frame of a kind, and under a ref if one is given; others are kept."""
-        for place, frame in enumerate(self._kept):
+        for place, frame in enumerate(self.kept):
             if _is_wanted(frame, kind, ref):
-                found = self._kept.pop(place)
+                found = self.kept.pop(place)
                 assert isinstance(found, kind)
                 return found
         while True:
@@ -195,34 +195,34 @@ class Speaker:
                 assert isinstance(frame, kind)
                 return frame
             assert not (isinstance(frame, Refusal) and frame.ref == ref and ref), frame
-            self._kept.append(frame)
+            self.kept.append(frame)
 
     async def next_under(self, ref: str) -> RelayFrame:
         """The next frame under a ref."""
-        for place, frame in enumerate(self._kept):
+        for place, frame in enumerate(self.kept):
             if frame[0] == ref:
-                return self._kept.pop(place)
+                return self.kept.pop(place)
         while (frame := await self._read())[0] != ref:
-            self._kept.append(frame)
+            self.kept.append(frame)
         return frame
 
     async def outcome(self, ref: str) -> Ok | Refusal:
         """What became of a request."""
         while True:
-            for place, frame in enumerate(self._kept):
+            for place, frame in enumerate(self.kept):
                 if isinstance(frame, Ok | Refusal) and frame.ref == ref:
-                    del self._kept[place]
+                    del self.kept[place]
                     return frame
-            self._kept.append(await self._read())
+            self.kept.append(await self._read())
 
     async def refusal(self, ref: str | None = None) -> Refusal:
         """The next refusal, under a ref if one is given."""
         while True:
-            for place, frame in enumerate(self._kept):
+            for place, frame in enumerate(self.kept):
                 if isinstance(frame, Refusal) and ref in (None, frame.ref):
-                    del self._kept[place]
+                    del self.kept[place]
                     return frame
-            self._kept.append(await self._read())
+            self.kept.append(await self._read())
 
     async def elements(self, count: int, *, ref: str = "live") -> list[Delivered]:
         """So many elements under a ref; more would fail."""
@@ -255,15 +255,15 @@ class Speaker:
         while True:
             frame = await self._read()
             if frame[0] == "is anything left?":
-                kept, self._kept = self._kept, []
+                kept, self.kept = self.kept, []
                 return kept
-            self._kept.append(frame)
+            self.kept.append(frame)
 
     async def closed(self) -> tuple[int | None, str | None]:
         """How the relay closed the connection."""
         try:
             while True:
-                self._kept.append(await self._read())
+                self.kept.append(await self._read())
         except ConnectionClosed:
             return self.socket.close_code, self.socket.close_reason
 

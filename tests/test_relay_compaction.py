@@ -263,6 +263,48 @@ async def test_a_second_run_changes_nothing(log: RelayLog) -> None:
     assert await compact(log, first) == Removed(0, 0, 0)
 
 
+async def test_the_worked_case_of_the_draft(log: RelayLog) -> None:
+    await edit(await opened(log), Random(1), 1)
+    (status,) = await log.documents("", count_max=9)
+    revision = None
+    for name in ("A1", "B1", "A2", "A3", "A4", "A5"):
+        vc = {name[0]: int(name[1])}
+        new = NewSnapshot("notes/a", revision, name, "key", status.head, vc, False, b"{}")
+        assert isinstance(await log.put_snapshot(new, NOW_MS), Accepted)
+        revision = name
+    before = [event.id for event in (await log.bootstrap(ANY)).events]
+    assert set(before) == {"A5", "B1"}
+    assert (await compact(log, await planned(log, Policy()))).snapshots == 2
+    kept = [event.id for event in await log.snapshots("notes/a") if event.payload is not None]
+    assert set(kept) == {"A5", "B1", "A4", "A3"}
+    assert [event.id for event in (await log.bootstrap(ANY)).events] == before
+    # Known and gone, known and there, and never heard of are three answers.
+    found = {event.id: event.payload for event in await log.find(["A1", "A5", "Z9"], ANY)}
+    assert found == {"A1": None, "A5": b"{}"}
+    # The policy is changed while the relay runs.
+    stricter = Policy().changed({"snapshot_mode": "current_only"})
+    assert (await compact(log, await planned(log, stricter))).snapshots == 2
+
+
+async def test_what_is_known_is_known_at_every_moment_of_a_compaction(tmp_path: Path) -> None:
+    async with SqliteLog.open(tmp_path / "relay.sqlite") as log:
+        await filled(log)
+        feed = await log.feed(0, None, ANY, count_max=100, bytes_max=2**30)
+        names = [event.id for event in feed.events]
+        is_over = False
+
+        async def look() -> None:
+            while not is_over:
+                assert [event.id for event in await log.find(names, ANY)] == names
+                page = await log.page("notes/a", 0, count_max=100, bytes_max=2**30)
+                assert len(page.rows) == (0 if page.floor else 10)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(look)
+            await compact(log, await planned(log), step_elements_max=1)
+            is_over = True
+
+
 async def test_rows_of_what_is_gone_are_still_known(log: RelayLog) -> None:
     alice = await filled(log)
     feed = await log.feed(0, None, ANY, count_max=100, bytes_max=2**30)

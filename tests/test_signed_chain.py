@@ -232,6 +232,16 @@ def test_another_spelling_of_the_signature_is_rejected_whoever_links() -> None:
     assert verdicts(misspelled, second) == [Verdict.MALFORMED, Verdict.SIGNED]
 
 
+def test_stray_bits_in_a_signature_are_rejected_whoever_links() -> None:
+    elements = write_session(ALICE, "s", 3)
+    digits = elements[1].signature.rstrip("=")
+    # The last digit has four bits that decoders ignore.
+    stray = digits[:-1] + {"A": "B", "Q": "R", "g": "h", "w": "x"}[digits[-1]] + "=="
+    assert b64decode(stray) == b64decode(elements[1].signature)
+    elements[1] = elements[1]._replace(signature=stray)
+    assert verdicts(*elements) == [Verdict.SIGNED, Verdict.MALFORMED, Verdict.SIGNED]
+
+
 def test_another_spelling_of_the_key_is_rejected_whoever_links() -> None:
     first, second = write_session(ALICE, "s", 2)
     misspelled = first._replace(writer=first.writer.upper())

@@ -581,7 +581,7 @@ def published(log: DocumentLog, profile: Profile, encryptor: Encryptor) -> str:
 def test_any_text_for_data_is_folded_or_rejected(text: bytes) -> None:
     log = DocumentLog(KEY, encryptor=PLAIN, is_writer=ALLOW_ANY)
     reading = log.read([RawElement(1, text, AUTHOR.public_key, "A" * 86 + "==")])
-    assert reading.folded == []
+    assert not reading.folded
     assert [type(event) for event in reading.events] == [Rejection]
     assert log.checkpoint == 1
 

@@ -1,0 +1,32 @@
+"""What a client tells its shell."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Settled(NamedTuple):
+    """A request was answered, or never will be."""
+
+    ref: str
+
+
+class Moved(NamedTuple):
+    """There may be something new to pull."""
+
+    document: str
+
+
+class Loaded(NamedTuple):
+    """Who waits for what is stored need not wait any longer; it has come, or will not."""
+
+    document: str
+
+
+class PeersChanged(NamedTuple):
+    """Somebody came, left, or says something else."""
+
+    document: str
+
+
+ClientEvent = Settled | Moved | Loaded | PeersChanged

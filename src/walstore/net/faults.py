@@ -1,0 +1,172 @@
+"""What can go wrong between a client and a relay, each as an error of its own.
+
+- A relay that breaks the protocol is a `RelayFaultError`; it ends the connection, and what waits
+  for an answer is asked again on the next one.
+- What a relay refuses is told by its code: some of it may succeed later, most of it may not.
+- What is not known to be stored is always an error that may be tried again: sending the same
+  once more is safe.
+"""
+
+from __future__ import annotations
+
+from walstore.document.ports import CheckpointTooOldError, SnapshotConflictError
+from walstore.errors import PeerError, TransportError, UsageError
+from walstore.wire.frames import Code, Refusal
+from walstore.wire.limits import TS_MAX
+
+
+class RelayFaultError(PeerError):
+    """A relay said something that the protocol does not allow; the connection ends.
+
+    Attributes:
+        reason: What it was.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the relay broke the protocol: {reason}")
+        self.reason = reason
+
+
+class NotAdmittedError(TransportError):
+    """A relay does not let this client in: it speaks another version, or refuses its key.
+
+    Attributes:
+        reason: What it says.
+    """
+
+    def __init__(self, reason: str, *, retryable: bool = False) -> None:
+        super().__init__(f"not admitted by the relay: {reason}", retryable=retryable)
+        self.reason = reason
+
+
+class RelayRefusalError(TransportError):
+    """A relay did not do what it was asked.
+
+    Attributes:
+        code: Why.
+        reason: The same in the relay's words.
+        retry_ms: How long to wait, if the relay says so; otherwise 0.
+    """
+
+    def __init__(self, code: Code, reason: str, retry_ms: int = 0) -> None:
+        super().__init__(f"refused by the relay: {code}: {reason}", retryable=code.retryable)
+        self.code = code
+        self.reason = reason
+        self.retry_ms = retry_ms
+
+
+class OtherLogError(TransportError):
+    """A relay holds another log under this key than the one that was read before.
+
+    Attributes:
+        document_key: The key that they share.
+        expected: The log that was read before.
+        found: The log that the relay holds; None if it does not say.
+    """
+
+    def __init__(self, document_key: str, expected: str, found: str | None) -> None:
+        super().__init__(
+            f"{document_key!r} is another log here: {found}, not {expected}", retryable=False
+        )
+        self.document_key = document_key
+        self.expected = expected
+        self.found = found
+
+
+class OfflineError(TransportError):
+    """There is no connection, and the last attempt to make one failed.
+
+    Attributes:
+        reason: Why it failed.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"offline: {reason}", retryable=True)
+        self.reason = reason
+
+
+class NoAnswerError(TransportError):
+    """The relay did not answer in time; whether it did what it was asked is not known."""
+
+    def __init__(self) -> None:
+        super().__init__("the relay did not answer in time", retryable=True)
+
+
+class FalseAnswerError(TransportError):
+    """An answer contradicts itself: a snapshot that does not have its own revision."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the relay's answer does not have the revision that it names", retryable=True
+        )
+
+
+class BusyError(TransportError):
+    """As much as may wait for answers is waiting already."""
+
+    def __init__(self) -> None:
+        super().__init__("too much waits for the relay already", retryable=True)
+
+
+class TransportClosedError(TransportError):
+    """The transport was closed, or not opened yet."""
+
+    def __init__(self, reason: str = "the transport is not open") -> None:
+        super().__init__(reason, retryable=False)
+
+
+class TooLargeError(TransportError):
+    """Larger than any relay takes: it was not sent."""
+
+    def __init__(self, size: int, size_max: int) -> None:
+        super().__init__(f"{size} bytes exceed {size_max}", retryable=False)
+
+
+class DocumentKeyRefusedError(UsageError):
+    """A document key that cannot be used with a relay.
+
+    Attributes:
+        key: The key.
+    """
+
+    def __init__(self, key: str, reason: str) -> None:
+        super().__init__(f"{key[:80]!r}: {reason}")
+        self.key = key
+
+
+class PresenceRefusedError(UsageError):
+    """A presence that relays do not pass on.
+
+    Attributes:
+        reason: Why not.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the presence cannot be sent: {reason}")
+        self.reason = reason
+
+
+def error_of(refusal: Refusal, document_key: str, log: str | None) -> TransportError:
+    """What a refused call raises.
+
+    Args:
+        refusal: What the relay said.
+        document_key: What the call was about.
+        log: The log that it named.
+    """
+    details = refusal.details
+    match refusal.code:
+        case Code.CHECKPOINT_TOO_OLD:
+            return CheckpointTooOldError(_count(details.get("floor")))
+        case Code.CONFLICT:
+            return SnapshotConflictError()
+        case Code.OTHER_LOG if log is not None:
+            found = details.get("log")
+            return OtherLogError(document_key, log, found[:64] if type(found) is str else None)
+        case _:
+            retry_ms = _count(details.get("retry_ms"))
+            return RelayRefusalError(refusal.code, refusal.message, retry_ms)
+
+
+def _count(value: object) -> int:
+    return value if type(value) is int and 0 <= value <= TS_MAX else 0

@@ -1,0 +1,354 @@
+"""Logs and snapshots on a relay, over one websocket for many documents.
+
+- The connection is made and kept in the background, for the length of an `async with` block. It is
+  made again whenever it is lost, and everything goes on where it was.
+- A call waits for a connection that is being made, and, right after one was lost, for the first
+  attempt to make it again: what was asked is then asked again, the same elements in the same
+  order. While attempts fail, calls fail at once, with an error that may be tried again.
+- Every question has its time. What is large has more, and so has an answer that keeps coming.
+- An append that failed may be stored or not. Sending the same again is safe: it is stored once.
+- A document that is followed is pulled from what the relay has sent already, wherever that is
+  without a hole; otherwise the relay is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, TypeVar
+
+from walstore.canon import canonical_bytes, parse
+from walstore.document.ports import Body, RawElement, StoredSnapshot
+from walstore.document.snapshot import SNAPSHOT_SUFFIX
+from walstore.errors import MalformedError
+from walstore.net.backoff import Backoff
+from walstore.net.client import RelayClient
+from walstore.net.dialling import (
+    Connect,
+    Connection,
+    RelayUrlError,
+    address_of,
+    websocket_connect,
+)
+from walstore.net.events import Settled
+from walstore.net.faults import DocumentKeyRefusedError, TransportClosedError
+from walstore.net.follow import Bells, Follow
+from walstore.net.following import Peer, Waiting
+from walstore.net.keeper import Keeper, Timing
+from walstore.net.pending import Pending
+from walstore.net.status import State, StatusSubscription, TransportStatus
+from walstore.signed.identity import Identity
+from walstore.wire.limits import DOCUMENT_KEY_SIZE_MAX, PULL_ELEMENTS_MAX, TS_MAX
+
+__all__ = ["Connection", "Follow", "RelayUrlError", "Timing", "WebSocketTransport"]
+
+Answer = TypeVar("Answer")
+
+# Snapshots that are read at once: each may be as large as one may be.
+_READS_MAX = 4
+
+
+class WebSocketTransport:
+    """Logs and snapshots on a relay: a `Transport` and a `SnapshotStore`."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        identity: Identity,
+        logs: Mapping[str, str] | None = None,
+        compression: bool = True,
+        request_timeout_ms: int = 10_000,
+        backoff: Backoff | None = None,
+        connect: Connect | None = None,
+        timing: Timing | None = None,
+    ) -> None:
+        """Prepare; `async with` connects.
+
+        Args:
+            url: Where the relay is, `ws://host:port` or `wss://host:port`.
+            identity: Who this is: a relay takes elements and snapshots under its key only.
+            logs: The logs by document key, as an earlier session has known them.
+            compression: Whether to offer compression.
+            request_timeout_ms: How long an answer may take.
+            backoff: The pauses before reconnecting.
+            connect: Opens a connection; a websocket if left out.
+            timing: Time and chance; the system's if left out.
+
+        Raises:
+            RelayUrlError: It is not the URL of a relay.
+        """
+        timing = Timing() if timing is None else timing
+        self._now_ms = timing.now_ms
+        self._client = RelayClient(
+            identity,
+            relay=address_of(url),
+            logs={} if logs is None else logs,
+            request_timeout_ms=request_timeout_ms,
+        )
+        self._keeper = Keeper(
+            self._client,
+            url,
+            connect=websocket_connect(compression=compression) if connect is None else connect,
+            backoff=Backoff() if backoff is None else backoff,
+            timing=timing,
+            handshake_timeout_ms=request_timeout_ms,
+            on_events=self._act,
+        )
+        # From the clock that never goes back to the one that people read.
+        self._since_1970_ms = time.time_ns() // 1_000_000 - timing.now_ms()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._waiting: dict[str, asyncio.Future[None]] = {}
+        self._bells: dict[str, Bells] = {}
+        self._reads = asyncio.Semaphore(_READS_MAX)
+        # A relay takes the pieces of one snapshot at a time.
+        self._writes = asyncio.Lock()
+        self._listeners: dict[StatusSubscription, TransportStatus] = {}
+
+    # ── lifetime ───────────────────────────────────────────────────────────────────────
+
+    async def __aenter__(self) -> WebSocketTransport:
+        """Begin to connect; whether that succeeds is told by `status`."""
+        if self._tasks:
+            raise TransportClosedError("a transport is opened once")
+        work = (self._keeper.run(), self._keeper.tick())
+        self._tasks = [asyncio.create_task(each) for each in work]
+        for task in self._tasks:
+            task.add_done_callback(self._stopped)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the connection; what waits for answers fails."""
+        self._close("the transport was closed")
+        await asyncio.wait(self._tasks)
+
+    def _stopped(self, task: asyncio.Task[None]) -> None:
+        """Let nobody wait for a connection that nothing makes any more."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._close(f"{type(error).__name__}: {error}")
+            raise error
+
+    def _close(self, reason: str) -> None:
+        self._client.close(reason, self._now_ms())
+        self._act()
+        for bells in self._bells.values():
+            bells.ring_all()
+        for task in self._tasks:
+            task.cancel()
+
+    def _check_open(self) -> None:
+        if not self._tasks:
+            raise TransportClosedError
+        if self._client.state is State.CLOSED:
+            raise TransportClosedError(self._client.reason)
+
+    # ── logs ───────────────────────────────────────────────────────────────────────────
+
+    async def append(self, document_key: str, body: Body) -> int:
+        """Append an element durably; the same one again gets the same `ts`.
+
+        Raises:
+            OtherLogError: The relay holds another log under this key.
+            RelayRefusalError: The relay did not take it.
+            TransportError: It is not known to be stored; the same body may be sent again.
+        """
+        key = self._checked(document_key)
+        return await self._answer(self._client.append(key, body, self._now_ms()))
+
+    async def pull(self, document_key: str, checkpoint: int) -> Sequence[RawElement]:
+        """One page of elements above a checkpoint; empty only if there are none.
+
+        Raises:
+            CheckpointTooOldError: Elements above the checkpoint are gone.
+            OtherLogError: The relay holds another log under this key.
+            RelayRefusalError: The relay does not hand it out.
+            TransportError: The log cannot be read now.
+        """
+        key, checkpoint = self._checked(document_key), max(checkpoint, 0)
+        while (bells := self._bells.get(key)) is not None:
+            heard = bells.loaded.count
+            page = self._client.buffered(key, checkpoint)
+            if page is None:
+                break
+            if page is not Waiting.FOR_MORE:
+                return page
+            await bells.loaded.after(heard)
+            self._check_open()
+        return await self._answer(self._client.page(key, checkpoint, self._now_ms()))
+
+    async def tail(self, document_key: str, upto: int, count: int) -> list[RawElement]:
+        """The newest elements up to a `ts`, ascending; raises as `pull` does."""
+        key, upto = self._checked(document_key), min(upto, TS_MAX)
+        newest: list[RawElement] = []
+        while count > len(newest) and upto >= 0:
+            asked = min(count - len(newest), PULL_ELEMENTS_MAX)
+            pending = self._client.tail(key, upto=upto, count=asked, now_ms=self._now_ms())
+            part = await self._answer(pending)
+            newest = part + newest
+            if len(part) < asked:
+                break
+            upto = part[0].ts - 1
+        return newest
+
+    # ── snapshots ──────────────────────────────────────────────────────────────────────
+
+    async def read(self, snapshot_key: str) -> StoredSnapshot | None:
+        """The stored snapshot, or None if the relay says that there is none.
+
+        Raises:
+            OtherLogError: The relay holds another log under this key.
+            RelayRefusalError: The relay does not hand it out.
+            TransportError: It is not known whether there is one.
+        """
+        key = self._document_key(snapshot_key)
+        async with self._reads:
+            self._check_open()
+            stored = await self._answer(self._client.get_snapshot(key, self._now_ms()))
+        if stored is None:
+            return None
+        revision, text = stored
+        try:
+            return StoredSnapshot(parse(text), revision)
+        except MalformedError:
+            # It is there, and is no snapshot: the document will say so.
+            return StoredSnapshot(None, revision)
+
+    async def write(
+        self, snapshot_key: str, document: dict[str, Any], revision: str | None
+    ) -> None:
+        """Replace the revision that was read; None if there was none.
+
+        Raises:
+            SnapshotConflictError: The stored revision is another one, or covers more.
+            OtherLogError: The relay holds another log under this key.
+            RelayRefusalError: The relay did not take it.
+            TransportError: It is not known to be stored.
+        """
+        key, text = self._document_key(snapshot_key), canonical_bytes(document)
+        async with self._writes:
+            self._check_open()
+            pending = self._client.put_snapshot(key, text, revision, self._now_ms())
+            await self._answer(pending)
+
+    # ── following ──────────────────────────────────────────────────────────────────────
+
+    @asynccontextmanager
+    async def follow(self, document_key: str, checkpoint: int) -> AsyncIterator[Follow]:
+        """Be told what is new in a document above a checkpoint, and who else is there."""
+        key = self._checked(document_key)
+        bells = self._bells.setdefault(key, Bells())
+        bells.readers += 1
+        self._client.follow(key, max(checkpoint, 0), self._now_ms())
+        self._act()
+        try:
+            yield Follow(bells, peers=lambda: self.peers(key), check=self._check_open)
+        finally:
+            self._client.unfollow(key)
+            self._act()
+            bells.readers -= 1
+            if not bells.readers:
+                del self._bells[key]
+
+    def peers(self, document_key: str) -> dict[str, Peer]:
+        """The others who are at a followed document, by the name of their connection."""
+        return self._client.peers(document_key)
+
+    def set_presence(self, document_key: str, payload: Mapping[str, Any] | None) -> None:
+        """Tell the others who is there, now and after every reconnect; None to leave.
+
+        Raises:
+            NotJsonError: The payload has no JSON text.
+            PresenceRefusedError: It is too large, or relays cannot read it.
+        """
+        self._client.set_presence(self._checked(document_key), payload)
+        self._act()
+
+    # ── what is known ──────────────────────────────────────────────────────────────────
+
+    def log_of(self, document_key: str) -> str | None:
+        """The log that a key stands for; None if no answer has named it yet."""
+        return self._client.logs.get(document_key)
+
+    @property
+    def logs(self) -> dict[str, str]:
+        """The logs by document key; keep them, and give them to the next session."""
+        return self._client.logs
+
+    @property
+    def status(self) -> TransportStatus:
+        """How it stands with the relay."""
+        client, ping_ms = self._client, self._keeper.latency_ms
+        last_ack_ms = client.last_ack_ms
+        return TransportStatus(
+            client.state,
+            client.reason,
+            client.unacknowledged,
+            None if last_ack_ms is None else last_ack_ms + self._since_1970_ms,
+            client.lag_ms if ping_ms is None else ping_ms,
+            client.documents,
+        )
+
+    def on_status(self, callback: Callable[[TransportStatus], None]) -> StatusSubscription:
+        """Have a function called with every new status, until the subscription is closed."""
+        subscription = StatusSubscription(callback, self._listeners.pop)
+        self._listeners[subscription] = self.status
+        return subscription
+
+    # ── calls ──────────────────────────────────────────────────────────────────────────
+
+    def _checked(self, document_key: str) -> str:
+        self._check_open()
+        if not 1 <= len(document_key) <= DOCUMENT_KEY_SIZE_MAX:
+            reason = f"not 1 to {DOCUMENT_KEY_SIZE_MAX} characters long"
+            raise DocumentKeyRefusedError(document_key, reason)
+        if not document_key.isprintable():
+            raise DocumentKeyRefusedError(document_key, "it has characters that cannot be shown")
+        if document_key.endswith(SNAPSHOT_SUFFIX):
+            raise DocumentKeyRefusedError(document_key, f"{SNAPSHOT_SUFFIX} names snapshots")
+        return document_key
+
+    def _document_key(self, snapshot_key: str) -> str:
+        if not snapshot_key.endswith(SNAPSHOT_SUFFIX):
+            reason = f"the key of a snapshot ends in {SNAPSHOT_SUFFIX}"
+            raise DocumentKeyRefusedError(snapshot_key, reason)
+        return self._checked(snapshot_key.removesuffix(SNAPSHOT_SUFFIX))
+
+    async def _answer(self, pending: Pending[Answer]) -> Answer:
+        settled = self._waiting[pending.ref] = asyncio.get_running_loop().create_future()
+        self._act()
+        try:
+            await settled
+        finally:
+            del self._waiting[pending.ref]
+            self._client.forget(pending)
+        return pending.result()
+
+    def _act(self) -> None:
+        """Tell everybody what the client has to tell."""
+        for event in self._client.take_events():
+            if isinstance(event, Settled):
+                settled = self._waiting.get(event.ref)
+                if settled is not None and not settled.done():
+                    settled.set_result(None)
+            elif (bells := self._bells.get(event.document)) is not None:
+                bells.ring(event)
+        self._keeper.wake()
+        if self._listeners:
+            self._tell(self.status)
+
+    def _tell(self, status: TransportStatus) -> None:
+        loop = asyncio.get_running_loop()
+        for subscription, told in self._listeners.items():
+            if status != told:
+                self._listeners[subscription] = status
+                # What goes wrong in a callback is no matter of the connection's.
+                loop.call_soon(subscription.call, status)
