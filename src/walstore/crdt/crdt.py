@@ -5,6 +5,8 @@
 - `counter` is the highest counter seen anywhere: in ops, own or foreign, in ops of unknown
   kinds, and in every clock of an imported state. A new clock is always above it.
 - What goes in and what comes out is copied: nobody shares a container with the document.
+- Removed elements of lists may be let go once everybody has seen them. Up to `horizon`, what is not
+  there was let go; an op that names it all the same is taken as `walstore.crdt.collection` says.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from walstore.canon import canonical_text, find_flaw
 from walstore.crdt import exchange
 from walstore.crdt.build import build_sequence
 from walstore.crdt.changes import Change, ListChanged, MapChanged, RegisterChanged
+from walstore.crdt.collection import moved, present, without_removed
 from walstore.crdt.convert import to_run, to_runs
 from walstore.crdt.exchange import IGNORED_NAME
 from walstore.crdt.ids import element_id, parse_element_id
@@ -38,7 +41,7 @@ BUILD_RUNS_MIN = 64
 class WalCrdt:
     """Registers, lists and maps by name."""
 
-    __slots__ = ("_maps", "_registers", "counter", "lists")
+    __slots__ = ("_maps", "_registers", "counter", "displaced", "horizon", "lists")
 
     def __init__(self) -> None:
         self._registers = Registers()
@@ -46,6 +49,10 @@ class WalCrdt:
         self.lists: dict[str, Sequence | PackedSequence] = {}
         self._maps: dict[str, ObservedRemoveMap] = {}
         self.counter = 0
+        # Elements with a counter up to this one that are not here were removed and let go.
+        self.horizon = 0
+        # The inserts whose anchor was gone, for somebody to take note of.
+        self.displaced: list[Insert] = []
 
     # ── folding ────────────────────────────────────────────────────────────────────────
 
@@ -291,6 +298,20 @@ class WalCrdt:
             for name, sequence in self.lists.items()
         }
         copy.counter = self.counter
+        copy.horizon = self.horizon
+        return copy
+
+    def collected(self) -> WalCrdt:
+        """A copy that has let go of the removed elements of lists, and shows the same.
+
+        It must not be joined with a document that has not; see `walstore.document.snapshot`.
+        """
+        copy = self.clone()
+        for name in copy.lists:
+            sequence = copy._settled(name)
+            if sequence is not None:
+                copy.lists[name] = without_removed(sequence)
+        copy.horizon = copy.counter
         return copy
 
     def check(self) -> None:
@@ -417,16 +438,30 @@ class WalCrdt:
                 return
         if isinstance(sequence, RunSequence) and sequence.insert_run(run, changes):
             return
+        if 0 < run.after_counter <= self.horizon:
+            moved_run = moved(run, self._settled(run.list))
+            if moved_run is not None:
+                self.displaced.append(run)
+                self._insert(moved_run, changes)
+                return
         self._fold_nodes(run.list, lambda nodes: nodes.insert_run(run), changes)
 
     def _remove(self, run: Remove, changes: list[Change] | None) -> None:
         sequence = self.lists.get(run.list)
         if sequence.__class__ is not RunSequence:
+            if sequence is None and not present(run, None, self.horizon):
+                return
             sequence = self._foldable(run.list)
             if sequence is None:
                 return
         if isinstance(sequence, RunSequence) and sequence.remove_run(run, changes):
             return
+        if self.horizon:
+            parts = present(run, sequence, self.horizon)
+            if parts != [run]:
+                for part in parts:
+                    self._remove(part, changes)
+                return
         self._fold_nodes(run.list, lambda nodes: nodes.remove_run(run), changes)
 
     def _foldable(self, name: str) -> Sequence | None:

@@ -2,7 +2,7 @@
 
 from walstore.document.content import KindError
 from walstore.document.document import ALLOW_ANY, WalDocument
-from walstore.document.events import Event, Fork, Gap, Rejection, Rollback
+from walstore.document.events import Displaced, Event, Fork, Gap, Rejection, Rollback
 from walstore.document.faults import (
     NoSnapshotStoreError,
     NotOpenError,
@@ -15,9 +15,10 @@ from walstore.document.faults import (
     SnapshotRefusedError,
 )
 from walstore.document.history import Blame, Version
-from walstore.document.opening import Marks, SnapshotVerdict
+from walstore.document.opening import Marks, PrunedLogError, SnapshotVerdict
 from walstore.document.ports import (
     Body,
+    CheckpointTooOldError,
     SnapshotConflictError,
     SnapshotStore,
     StoredSnapshot,
@@ -30,6 +31,8 @@ __all__ = [
     "ALLOW_ANY",
     "Blame",
     "Body",
+    "CheckpointTooOldError",
+    "Displaced",
     "Event",
     "Fork",
     "Gap",
@@ -37,6 +40,7 @@ __all__ = [
     "Marks",
     "NoSnapshotStoreError",
     "NotOpenError",
+    "PrunedLogError",
     "ReadOnlyError",
     "RejectedElementsError",
     "Rejection",

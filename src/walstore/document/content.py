@@ -21,6 +21,7 @@ from walstore.canon import (
 from walstore.crdt import Change, Json, ListChanged, Run, WalCrdt, Writer
 from walstore.crdt.runs import is_character
 from walstore.document.bases import Bases, ListBase, Shown, edited_base
+from walstore.document.realignment import edits_between, keys_of
 from walstore.document.view import View, frozen, thawed
 from walstore.errors import NameRefusedError, NotJsonError, UsageError
 from walstore.reconcile import Hunk, diff_items, diff_text
@@ -363,15 +364,14 @@ class Content:
 
     def replace(self, crdt: WalCrdt) -> None:
         """Go on with another fold of the same document; what was shown is found in it again."""
-        before = {name: self.crdt.list_values(name) for name in self.crdt.lists}
+        before = {name: keys_of(self.crdt, name) for name in self.crdt.list_names()}
         crdt.counter = max(crdt.counter, self.crdt.counter)
         self.crdt = crdt
         self.version += 1
         self._writer.move_to(crdt)
-        for name in crdt.lists:
-            hunks = diff_items(before.get(name, []), crdt.list_values(name))
-            for start, removed, inserted in reversed(hunks):
-                self._bases.shift(name, start, removed, len(inserted))
+        for name in before.keys() | crdt.lists.keys():
+            edits = edits_between(before.get(name, []), keys_of(crdt, name))
+            self._bases.shift_all(name, edits)
 
     def take(self) -> list[Run]:
         """Hand over what was recorded since the last time."""

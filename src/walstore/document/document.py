@@ -21,7 +21,7 @@ import anyio
 
 from walstore.crdt import Change, Json, WalCrdt
 from walstore.document.content import Content
-from walstore.document.events import Event, Gap, Rejection, Rollback
+from walstore.document.events import Displaced, Event, Gap, Rejection, Rollback
 from walstore.document.faults import (
     NoSnapshotStoreError,
     NotOpenError,
@@ -34,21 +34,29 @@ from walstore.document.faults import (
     SnapshotRefusedError,
 )
 from walstore.document.history import Blame, Version, blame_list, versions_of
-from walstore.document.ledger import Entry
 from walstore.document.log import DocumentLog, Reading
 from walstore.document.opening import (
     Marks,
+    Opening,
     Posture,
     SnapshotVerdict,
     Source,
+    is_covered,
+    log_from,
     open_document,
     read_on,
 )
 from walstore.document.outbox import Outbox
-from walstore.document.ports import SnapshotStore, StoredSnapshot, Transport
-from walstore.document.publishing import Producer, obstacles
+from walstore.document.ports import (
+    CheckpointTooOldError,
+    SnapshotConflictError,
+    SnapshotStore,
+    StoredSnapshot,
+    Transport,
+)
+from walstore.document.publishing import BarrierMovedError, Draft, Producer, obstacles
 from walstore.document.sealing import Sealer
-from walstore.document.snapshot import Snapshot
+from walstore.document.snapshot import Cut, Snapshot, deletion_cuts, newest_cut
 from walstore.document.view import View
 from walstore.errors import TransportError
 from walstore.sealed.encryptor import Encryptor, PlainEncryptor
@@ -61,6 +69,9 @@ Keys = Collection[str] | Callable[[str], bool]
 
 # Rejected elements that are kept as evidence; past this the oldest are let go.
 REJECTIONS_MAX = 1024
+
+# How often others may let go of something while a snapshot is being made.
+_RESTARTS_MAX = 3
 
 
 def ALLOW_ANY(key: str) -> bool:  # noqa: N802 - reads as the constant that it stands for
@@ -120,6 +131,7 @@ class WalDocument:
         self.session = secrets.token_hex(16) if session_nonce is None else session_nonce
         self._is_session_given = session_nonce is not None
         self._identity = identity
+        self._replica = f"{identity.public_key}:{self.session}"
         self._source = Source(
             document_key,
             transport=transport,
@@ -176,6 +188,7 @@ class WalDocument:
             RollbackDetectedError: The log fell behind the marks; the document is read-only.
             SequenceGapError: Elements are missing, and `strict_sequence` was asked for.
             SessionUsedError: The session nonce was used before.
+            PrunedLogError: The log is pruned and no snapshot stands for it; nothing is open.
             TransportError: The log or the snapshot cannot be read now; nothing is open.
         """
         async with self._lock:
@@ -199,33 +212,60 @@ class WalDocument:
         self._marks = self.marks
 
     async def _bootstrap(self) -> None:
-        opening = await open_document(
+        opening = await self._read_anew()
+        self._check_session(opening.log)
+        self._carry_over(opening)
+        self._log, self._content = opening.log, self._new_content(opening.log)
+        self._take_in(opening)
+
+    async def _restart(self) -> int:
+        """Start from the snapshot once more; how many elements were folded.
+
+        What is not in the log yet, sealed or not, is kept, and so is what was shown.
+        """
+        self._marks = self.marks
+        return self._go_on_from(await self._read_anew())
+
+    def _go_on_from(self, opening: Opening) -> int:
+        self._carry_over(opening)
+        self._log = opening.log
+        self._log.crdt.fold_runs(self._content.recorded())
+        self._content.replace(self._log.crdt)
+        return self._take_in(opening)
+
+    async def _read_anew(self) -> Opening:
+        return await open_document(
             self._source,
             self._posture,
             retain_tail_n=self._retained.maxlen or 0,
             marks=self._marks,
         )
-        log, own = opening.log, self._identity.public_key
-        self._check_session(log)
-        self._base, self._verdict = opening.base, opening.verdict
-        self._snapshot = self._opened_with = opening.snapshot
+
+    def _carry_over(self, opening: Opening) -> None:
+        """Take what is on its way into a log that was read anew."""
+        log, base, own = opening.log, opening.base, self._identity.public_key
         if log.is_out_of_order:
-            log.crdt = log.refolded(self._base.crdt if self._base is not None else None)
+            log.crdt = log.refolded(base.crdt if base is not None else None)
         log.crdt.counter = max(log.crdt.counter, self._log.crdt.counter)
         self._outbox.start(author_seq=log.tracker.highest(own, None), prev=_newest_of(log, own))
+        if base is not None:
+            self._outbox.settle(lambda sealed: is_covered(sealed, base))
         self._outbox.carry_over(log)
-        self._log, self._content = log, self._new_content(log)
+
+    def _take_in(self, opening: Opening) -> int:
+        """Take note of what came of reading the log; how many elements were folded."""
+        self._base, self._verdict = opening.base, opening.verdict
+        self._snapshot = self._opened_with = opening.snapshot
         self._retained.clear()
         self._retained.extend(opening.retained)
         self._quarantined.clear()
         self._noticed += opening.events
-        for reading in opening.readings:
-            self._note(reading)
+        folded = sum([self._note(reading) for reading in opening.readings])
         self._check_marks()
+        return folded
 
     def _new_content(self, log: DocumentLog) -> Content:
-        replica = f"{self._identity.public_key}:{self.session}"
-        return Content(log.crdt, replica, self._sealer.check_value, self._sealer.check_name)
+        return Content(log.crdt, self._replica, self._sealer.check_value, self._sealer.check_name)
 
     def _note(self, reading: Reading) -> int:
         """Take in what came of a page; how many elements were folded."""
@@ -233,17 +273,21 @@ class WalDocument:
         self._quarantined += [
             event for event in reading.events if isinstance(event, Rejection) and event.proven
         ]
-        for entry in reading.folded:
-            self._retained.append(entry.element)
-            self._outbox.note(entry, f"{self._identity.public_key}:{self.session}")
+        for part in reading.folded.parts:
+            self._retained += part.newest(self._retained.maxlen or 0)
+            if part.replica is not None and part.replica != self._replica:
+                self._outbox.note(part.replica, part.seq_last)
         return len(reading.folded)
 
     def _check_session(self, log: DocumentLog) -> None:
-        replica = f"{self._identity.public_key}:{self.session}"
         if not self._is_session_given or self._outbox.has_written:
             return
         is_counted = log.tracker.highest(self._identity.public_key, self.session)
-        if is_counted or log.ledger.has_replica(replica) or log.crdt.has_replica(replica):
+        if (
+            is_counted
+            or log.ledger.has_replica(self._replica)
+            or log.crdt.has_replica(self._replica)
+        ):
             raise SessionUsedError(self.session)
 
     def _check_marks(self) -> None:
@@ -334,6 +378,12 @@ class WalDocument:
                 return False
             case _:
                 return None
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether the document was deleted, and nothing has been written since."""
+        content = self._opened()
+        return self._base is not None and self._base.is_deletion and not content.crdt.names()
 
     @property
     def marks(self) -> Marks:
@@ -478,6 +528,9 @@ class WalDocument:
         Raises:
             RejectedElementsError: Something was rejected; all that is good was folded.
             SequenceGapError: Elements are missing, and `strict_sequence` was asked for.
+            RollbackDetectedError: The log was pruned, and what stands for it lacks something that
+                was read before; the document is read-only.
+            PrunedLogError: The log was pruned, and no snapshot stands for what is gone.
             TransportError: The log cannot be read now.
         """
         self._opened()
@@ -489,31 +542,68 @@ class WalDocument:
         self._raise()
         return folded
 
-    async def snapshot(self, *, over_gaps: bool = False) -> dict[str, Any]:
+    async def snapshot(
+        self, *, over_gaps: bool = False, collect: Mapping[str, int] | None = None
+    ) -> dict[str, Any]:
         """Sign a snapshot of the whole log and store it.
 
         Args:
             over_gaps: Sign even if something is missing or unreadable; the state then says so.
+            collect: Let go of the removed elements of lists, for good. The checkpoints of all who
+                read on, by any name, as a relay knows them: each has to be at the end of the log,
+                with no edits that are not sent. Somebody who is left out, and still writes after
+                an element that was let go, is heard with a `Displaced` event.
 
         Returns:
             The snapshot that is stored now; somebody else's if that covers more.
 
         Raises:
-            SnapshotRefusedError: Something is missing or unreadable, or a name would be dropped.
+            SnapshotRefusedError: Something is missing or unreadable, or a name would be dropped; or
+                `collect` was asked for and somebody, or something, is not at the end of the log.
             TransportError: It is not known to be stored.
         """
-        self._writable()
-        store = self._source.snapshot_store
-        if store is None:
+        if collect is None:
+            return await self._publish(lambda: self._draft(over_gaps))
+        return await self._publish(lambda: self._draft_cut(collect))
+
+    async def delete_document(self) -> dict[str, Any]:
+        """Delete everything up to now: store a snapshot that says so, for all to see.
+
+        Who opens the document finds it empty. It may be written again; what others wrote without
+        knowing stays. The relay lets go of the elements as for any snapshot.
+
+        Returns:
+            The snapshot that is stored now.
+
+        Raises:
+            SnapshotRefusedError: Edits of this session are not in the log yet, or peers that read
+                version 1 would not understand.
+            TransportError: It is not known to be stored.
+        """
+        return await self._publish(self._draft_deletion)
+
+    async def adopt_barrier(self) -> bool:
+        """Start anew if the stored snapshot has let go of elements that are still kept here.
+
+        Returns:
+            Whether it has.
+
+        Raises:
+            TransportError: The snapshot or the log cannot be read now.
+        """
+        self._opened()
+        if self._source.snapshot_store is None:
             raise NoSnapshotStoreError
         try:
             async with self._lock:
-                await self._pull()
-                document = await self._publish(store, over_gaps)
+                before = self._barrier()
+                stored = await self._source.stored_barrier()
+                if stored > before:
+                    await self._restart()
         finally:
             self._tell()
         self._raise()
-        return document
+        return self._barrier() > before
 
     async def retry_unreadable(self) -> int:
         """Open what could not be opened before, after a new keyring was adopted.
@@ -540,19 +630,59 @@ class WalDocument:
             crdt.fold_runs(entry.runs)
         self._outbox.fold_recorded(crdt)
         crdt.fold_runs(self._content.recorded())
+        # They were told of when they were folded first.
+        crdt.displaced = self._log.crdt.displaced
         self._log.crdt = crdt
         self._content.replace(crdt)
 
     async def _pull(self) -> int:
         folded = 0
-        async for reading in read_on(self._source, self._log, self._content.follow):
-            folded += self._note(reading)
+        try:
+            async for reading in read_on(self._source, self._log, self._content.follow):
+                folded += self._note(reading)
+        except CheckpointTooOldError:
+            folded += await self._restart()
         self._restore_order()
         self._outbox.confirm(self._log)
         self._outbox.observe(self._log.tracker.highest(self._identity.public_key, None))
         return folded
 
-    async def _publish(self, store: SnapshotStore, over_gaps: bool) -> dict[str, Any]:
+    async def _publish(self, draft: Callable[[], Draft]) -> dict[str, Any]:
+        self._writable()
+        store = self._source.snapshot_store
+        if store is None:
+            raise NoSnapshotStoreError
+        try:
+            async with self._lock:
+                document = await self._publish_to(store, draft)
+        finally:
+            self._tell()
+        self._raise()
+        return document
+
+    async def _publish_to(self, store: SnapshotStore, draft: Callable[[], Draft]) -> dict[str, Any]:
+        for _ in range(_RESTARTS_MAX):
+            await self._pull()
+            drafted = draft()
+            try:
+                document = await self._producer.publish(store, drafted)
+            except BarrierMovedError:
+                await self._restart()
+                continue
+            if document.get("producedBy") == self._identity.public_key:
+                self._snapshot = self._source.read_snapshot(StoredSnapshot(document, ""))
+                if drafted.is_cutting:
+                    self._start_from(self._snapshot)
+            return document
+        raise SnapshotConflictError
+
+    def _start_from(self, snapshot: Snapshot) -> None:
+        """Go on from a snapshot that covers just what was read."""
+        log = log_from(self._source, snapshot)
+        trusted = SnapshotVerdict.TRUSTED
+        self._go_on_from(Opening(log, snapshot, snapshot, trusted, list(self._retained), [], []))
+
+    def _draft(self, over_gaps: bool) -> Draft:
         reasons = obstacles(self._source, self._log, self._quarantined)
         false = self._false_document()
         if self._base is not None and self._base.document == false:
@@ -560,10 +690,41 @@ class WalDocument:
         if reasons and not over_gaps:
             raise SnapshotRefusedError(reasons)
         fold = self._fold_at(self._log.checkpoint)
-        document = await self._producer.publish(store, self._log, fold, false=false, over=reasons)
-        if document.get("producedBy") == self._identity.public_key:
-            self._snapshot = self._source.read_snapshot(StoredSnapshot(document, ""))
-        return document
+        return Draft(self._log, fold, self._barrier(), self._cuts(), false, reasons)
+
+    def _draft_cut(self, readers: Mapping[str, int]) -> Draft:
+        reasons = [
+            *obstacles(self._source, self._log, self._quarantined),
+            *self._producer.cut_obstacles(self._log, readers),
+            *self._unfinished(),
+        ]
+        if reasons:
+            raise SnapshotRefusedError(reasons)
+        draft = self._draft(over_gaps=False)
+        if draft.fold is None or not draft.fold.counter:
+            return draft
+        fold, ts = draft.fold.collected(), self._log.checkpoint
+        if ts == draft.barrier.ts:
+            # Nothing was removed since.
+            return draft
+        return draft._replace(fold=fold, cuts=[*draft.cuts, Cut(ts, fold.horizon)])
+
+    def _draft_deletion(self) -> Draft:
+        reasons = [*self._producer.cut_obstacles(self._log, {}), *self._unfinished()]
+        if reasons:
+            raise SnapshotRefusedError(reasons)
+        cuts = deletion_cuts(self._log.checkpoint)
+        return Draft(self._log, None, self._barrier(), cuts, self._false_document(), [])
+
+    def _unfinished(self) -> list[str]:
+        is_done = self._outbox.is_idle and not self._content.recorded()
+        return [] if is_done else ["edits that were not read in the log yet; commit and pull first"]
+
+    def _cuts(self) -> Sequence[Cut]:
+        return self._base.cuts if self._base is not None else ()
+
+    def _barrier(self) -> Cut:
+        return newest_cut(self._cuts())
 
     def _false_document(self) -> object:
         """The stored snapshot, if it was found to be false."""
@@ -575,7 +736,7 @@ class WalDocument:
     def history(self) -> list[Version]:
         """The committed versions since the snapshot that this session started from."""
         self._opened()
-        return versions_of(self._committed())
+        return versions_of(self._log.ledger.parts())
 
     def at(self, version: int) -> dict[str, Any]:
         """The document as it was after the element with a `ts`.
@@ -596,16 +757,10 @@ class WalDocument:
     def _base_ts(self) -> int:
         return self._base.upto_ts if self._base is not None else 0
 
-    def _committed(self) -> list[Entry]:
-        committed = [entry for entry in self._log.ledger.entries if entry.element.ts]
-        return sorted(committed, key=lambda entry: entry.element.ts)
-
     def _fold_at(self, version: int) -> WalCrdt:
         """The fold of the log up to a `ts`, without uncommitted edits."""
         crdt = self._base.crdt.clone() if self._base is not None else WalCrdt()
-        for entry in self._committed():
-            if entry.element.ts <= version:
-                crdt.fold_runs(entry.runs)
+        self._log.ledger.fold_into(crdt, upto_ts=version)
         return crdt
 
     # ── inside ─────────────────────────────────────────────────────────────────────────
@@ -622,6 +777,10 @@ class WalDocument:
 
     def _tell(self) -> None:
         """Tell what was noticed, each thing once, whatever else went wrong."""
+        displaced, self._log.crdt.displaced = self._log.crdt.displaced, []
+        self._noticed += [
+            Displaced(run.list, run.replica, run.counter, len(run.values)) for run in displaced
+        ]
         events, self._noticed = self._noticed, []
         self._told += events
         if self._on_event is not None:
@@ -649,9 +808,9 @@ class WalDocument:
 
 def _newest_of(log: DocumentLog, author: str) -> str | None:
     """The link to an author's newest element."""
-    for entry in reversed(log.ledger.entries):
-        if entry.author == author and entry.header is not None:
-            return entry.link
+    for part in reversed(log.ledger.entries.parts):
+        if part.author == author and part.replica is not None:
+            return part.link_last
     heads = sorted(log.heads.get(author, ()))
     return heads[-1].link if heads else None
 

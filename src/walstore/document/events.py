@@ -4,6 +4,7 @@
 - A gap is withdrawn when the missing elements arrive.
 - A fork is two signed elements that use one clock for different content. The elements are the
   proof; which of them counts is the same for every reader: the first in the log.
+- What hangs on an element that a snapshot has let go of is kept, near where it was.
 """
 
 from __future__ import annotations
@@ -63,4 +64,20 @@ class Rollback(NamedTuple):
     reason: str
 
 
-Event: TypeAlias = Rejection | Gap | Fork | Rollback
+class Displaced(NamedTuple):
+    """Somebody wrote after an element that was removed and let go: it stands elsewhere now.
+
+    Attributes:
+        list: The list.
+        replica: The session that wrote it.
+        counter: The counter of its first element.
+        size: How many elements it has.
+    """
+
+    list: str
+    replica: str
+    counter: int
+    size: int
+
+
+Event: TypeAlias = Rejection | Gap | Fork | Rollback | Displaced

@@ -72,6 +72,18 @@ class SequenceTracker:
         count.is_excused = False
         return gap
 
+    def note_all(self, author: str, session: str | None, seq: int, size: int) -> Gap | None:
+        """Count elements whose seqs count up from the first one's; the gap before them, if any."""
+        gap = self.note(author, session, seq)
+        count = self._counts.get((author, session))
+        if count is not None and count.highest == seq:
+            count.highest += size - 1
+        else:
+            # Some of them are known, or missing no longer.
+            for each in range(seq + 1, seq + size):
+                self.note(author, session, each)
+        return gap
+
     def excuse(self, author: str) -> None:
         """An element is there whose seq cannot be read: the next one may have any."""
         self._counts.setdefault((author, None), _Count(0)).is_excused = True

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from walstore.crdt import WalCrdt, parse_element_id
 from walstore.crdt.sequence import RunSequence
-from walstore.document.ledger import Entry, Ledger
+from walstore.document.entries import Entry, Part
+from walstore.document.ledger import Ledger
 
 
 class Version(NamedTuple):
@@ -48,17 +49,16 @@ class Blame(NamedTuple):
     ts: int | None
 
 
-def versions_of(entries: list[Entry]) -> list[Version]:
-    """The versions that entries, ascending by `ts`, make."""
-    return [
-        Version(
-            entry.element.ts,
-            entry.author,
-            None if entry.header is None else entry.header.session,
-            len(entry.runs),
-        )
-        for entry in entries
-    ]
+def versions_of(parts: list[Part]) -> list[Version]:
+    """The versions that elements, in the order of the log, make."""
+    versions: list[Version] = []
+    for part in parts:
+        if isinstance(part, Entry):
+            session = None if part.header is None else part.header.session
+            versions.append(Version(part.ts, part.author, session, len(part.runs)))
+        else:
+            versions += [Version(ts, part.author, part.session, 1) for ts in part.times]
+    return versions
 
 
 def blame_list(crdt: WalCrdt, name: str, ledger: Ledger) -> list[Blame]:
@@ -68,9 +68,8 @@ def blame_list(crdt: WalCrdt, name: str, ledger: Ledger) -> list[Blame]:
     for replica, counter, size in _stretches(crdt, name):
         end = counter + size
         while counter < end:
-            entry, stop = ledger.find_stretch(replica, counter, end)
-            author = replica.partition(":")[0] if entry is None else entry.author
-            ts = None if entry is None else entry.element.ts or None
+            origin, stop = ledger.find_origin(replica, counter, end)
+            author, ts = (replica.partition(":")[0], None) if origin is None else origin
             _append(stretches, Blame(position, stop - counter, author, ts))
             position += stop - counter
             counter = stop

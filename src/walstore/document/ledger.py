@@ -8,38 +8,20 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from typing import TypeAlias
 
 from walstore.canon import canonical_text
-from walstore.crdt import Run, to_ops
+from walstore.crdt import Run, WalCrdt, to_ops
 from walstore.crdt.runs import Insert, Remove
-from walstore.wire.element import Element
-from walstore.wire.envelope import Header, counters_of, replica_of
+from walstore.document.entries import Entries, Entry, Part, Stretch
+from walstore.wire.envelope import counters_of, replica_of
+from walstore.wire.limits import TS_MAX
 
+__all__ = ["Entry", "Ledger"]
 
-class Entry:
-    """One folded element."""
-
-    __slots__ = ("author", "author_seq", "element", "header", "link", "runs")
-
-    def __init__(
-        self,
-        element: Element,
-        link: str,
-        header: Header | None,
-        author_seq: int | None,
-        runs: list[Run],
-    ) -> None:
-        self.element = element
-        self.author = element.author
-        self.link = link
-        self.header = header
-        self.author_seq = author_seq
-        self.runs = runs
-
-
-# An element, and the run of it that stamped a clock.
-Owner: TypeAlias = tuple[Entry, Run]
+# An element, and the run of it that stamped a clock; or keystrokes, which have no other clocks.
+Owner: TypeAlias = tuple[Entry, Run] | Stretch
 
 
 class Ledger:
@@ -49,8 +31,8 @@ class Ledger:
 
     def __init__(self) -> None:
         # In the order in which they were folded.
-        self.entries: list[Entry] = []
-        # By replica, ascending: the first counter of a stretch, its last, whose and which run.
+        self.entries = Entries()
+        # By replica, ascending: the first counter of a range, its last, and who stamped them.
         self._by_replica: dict[str, tuple[list[int], list[int], list[Owner]]] = {}
 
     def add(self, entry: Entry) -> tuple[int, str, Entry] | None:
@@ -59,7 +41,7 @@ class Ledger:
         Returns:
             Counter, replica and earlier entry of a clock that was used for something else.
         """
-        self.entries.append(entry)
+        self.entries.parts.append(entry)
         conflict: tuple[int, str, Entry] | None = None
         for run in entry.runs:
             replica, (first, last) = replica_of(run), counters_of(run)
@@ -74,32 +56,65 @@ class Ledger:
             self._enter_new(replica, first, last, (entry, run))
         return conflict
 
+    def add_stretch(self, stretch: Stretch) -> None:
+        """Enter keystrokes whose clocks are above all that are known of their replica."""
+        self.entries.parts.append(stretch)
+        starts, ends, owners = self._by_replica.setdefault(stretch.replica, ([], [], []))
+        starts.append(stretch.counters[0])
+        ends.append(stretch.end - 1)
+        owners.append(stretch)
+
     def has_replica(self, replica: str) -> bool:
         """Whether any element here was stamped by a replica."""
         return replica in self._by_replica
 
-    def find_stretch(self, replica: str, counter: int, end: int) -> tuple[Entry | None, int]:
-        """The element that stamped a clock, and the counter before `end` up to which it did.
+    def highest(self, replica: str) -> int:
+        """The highest counter that is known of a replica, 0 if there is none."""
+        _, ends, _ = self._by_replica.get(replica, ([], [], []))
+        return ends[-1] if ends else 0
 
-        The element is None for clocks that are in no element here.
+    def parts(self) -> list[Part]:
+        """The elements in the order of the log, as they are kept."""
+        return sorted(self.entries.parts, key=lambda part: part.ts)
+
+    def fold_into(self, crdt: WalCrdt, *, upto_ts: int = TS_MAX) -> None:
+        """Fold the elements up to a `ts`, in the order of the log."""
+        for part in self.parts():
+            if part.ts > upto_ts:
+                return
+            crdt.fold_runs(part.runs if isinstance(part, Entry) else part.runs_upto(upto_ts))
+
+    def find_origin(
+        self, replica: str, counter: int, end: int
+    ) -> tuple[tuple[str, int] | None, int]:
+        """Who stamped a clock, and the counter before `end` up to which it was in one element.
+
+        Returns:
+            Author and `ts` of the element, None for clocks that are in no element here; and the
+            counter after the last one of which the same is true.
         """
         starts, ends, owners = self._by_replica.get(replica, ([], [], []))
         place = bisect_right(starts, counter) - 1
-        if place >= 0 and counter <= ends[place]:
-            return owners[place][0], min(end, ends[place] + 1)
-        following = starts[place + 1] if place + 1 < len(starts) else end
-        return None, min(end, following)
+        if place < 0 or counter > ends[place]:
+            following = starts[place + 1] if place + 1 < len(starts) else end
+            return None, min(end, following)
+        owner = owners[place]
+        if isinstance(owner, Stretch):
+            stroke, last = owner.find(counter)
+            return (owner.author, owner.times[stroke]), min(end, last + 1)
+        return (owner[0].author, owner[0].ts), min(end, ends[place] + 1)
 
     def _find_conflict(
         self, replica: str, first: int, last: int, run: Run
     ) -> tuple[int, str, Entry] | None:
         starts, ends, owners = self._by_replica[replica]
         for place in range(bisect_left(ends, first), bisect_right(starts, last)):
-            entry, known = owners[place]
             low, high = max(first, starts[place]), min(last, ends[place])
-            counter = _differing_counter(known, run, low, high)
-            if counter is not None:
-                return counter, replica, entry
+            for entry, known in _owned(owners[place], low, high):
+                from_, upto = counters_of(known)
+                counter = _differing_counter(known, run, max(low, from_), min(high, upto))
+                if counter is not None:
+                    return counter, replica, entry
         return None
 
     def _enter_new(self, replica: str, first: int, last: int, owner: Owner) -> None:
@@ -117,6 +132,18 @@ class Ledger:
             ends.insert(place + 1, stop)
             owners.insert(place + 1, owner)
             counter = stop + 1
+
+
+def _owned(owner: Owner, low: int, high: int) -> Iterator[tuple[Entry, Run]]:
+    """The entries that stamped counters from `low` to `high`, each with the run that did."""
+    if not isinstance(owner, Stretch):
+        yield owner
+        return
+    while low <= high:
+        place, last = owner.find(low)
+        entry = owner.entry(place)
+        yield entry, entry.runs[0]
+        low = last + 1
 
 
 def _differing_counter(left: Run, right: Run, low: int, high: int) -> int | None:

@@ -11,25 +11,36 @@
 - Where one clock was used twice, the first in the log counts. After an element that could only be
   folded late, the fold is out of order and has to be made anew.
 - The same element again changes nothing.
+- Keystrokes in a row are checked and folded as one: the same checks, with the same outcome. As
+  soon as anything about them is unusual, they are taken one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Any, NamedTuple
 
 from walstore.canon import Json, find_flaw
 from walstore.crdt import Change, Run, WalCrdt
+from walstore.document.entries import Entries, Entry, Part, Stretch
 from walstore.document.events import Event, Fork, Rejection
 from walstore.document.gaps import SequenceTracker
-from walstore.document.ledger import Entry, Ledger
+from walstore.document.keystrokes import Strokes, gather_strokes
+from walstore.document.ledger import Ledger
 from walstore.document.ports import RawElement
 from walstore.errors import MalformedError
-from walstore.sealed.encryptor import Encryptor, SealContext
+from walstore.sealed.encryptor import Encryptor, PlainEncryptor, SealContext
 from walstore.sealed.outcomes import SealRejectedError, UnreadableError
 from walstore.signed.author import Domain, SigningFrame
-from walstore.signed.chain import ChainElement, Head, check_chain
+from walstore.signed.chain import (
+    ChainColumns,
+    ChainElement,
+    Head,
+    Verdict,
+    are_accepted,
+    check_chain,
+)
 from walstore.wire.element import Element, read_element, read_raw_element
 from walstore.wire.envelope import (
     Envelope,
@@ -48,12 +59,10 @@ class Reading(NamedTuple):
     Attributes:
         folded: The elements that were new and good, in order.
         events: What was noticed.
-        unreadable: How many elements wait for a key.
     """
 
-    folded: list[Entry]
+    folded: Entries
     events: list[Event]
-    unreadable: int
 
 
 # Elements that are kept aside for each reason; more of them are given up for good.
@@ -61,7 +70,7 @@ UNPROVEN_MAX = 1024
 
 
 # Elements that are parsed at a time: enough to share a signature check, few enough to fit a cache.
-_CHUNK_SIZE = 256
+_CHUNK_SIZE = 512
 
 
 class _Candidate(NamedTuple):
@@ -104,6 +113,8 @@ class DocumentLog:
         self.tracker = SequenceTracker()
         self.ledger = Ledger()
         self.heads: dict[str, frozenset[Head]] = {}
+        # The highest seq by replica before a barrier: what it let go of must not come back.
+        self.covered: Mapping[str, int] = {}
         # The highest counter that was read in the log. What waits to be sent does not count: what
         # is too far above must be the same for every reader.
         self.counter = 0
@@ -119,8 +130,10 @@ class DocumentLog:
         self._is_writer = is_writer
         self._now_ms = now_ms
         self._pool = pool
-        # The links of the folded elements with their entries, to know them when they come again.
-        self._known: dict[str, Entry] = {}
+        # The links of the folded elements, to know them when they come again.
+        self._known: set[str] = set()
+        # Own elements that were not read in the log yet, by link.
+        self._own: dict[str, Entry] = {}
 
     def read(self, page: Sequence[object], changes: list[Change] | None = None) -> Reading:
         """Check and fold a page of pulled elements.
@@ -129,44 +142,48 @@ class DocumentLog:
             page: Elements in the format's spelling, ascending by `ts`.
             changes: If given, what changed in the document is appended to it.
         """
-        folded: list[Entry] = []
-        events: list[Event] = []
+        reading = Reading(Entries(), [])
         for start in range(0, len(page), _CHUNK_SIZE):
-            candidates = self._shaped(page[start : start + _CHUNK_SIZE], events)
-            folded += self._fold(candidates, events, changes).folded
-        return Reading(folded, events, len(self.unreadable))
+            parts = self._shaped(page[start : start + _CHUNK_SIZE], reading.events)
+            self._fold(parts, reading, changes)
+        return reading
 
     def read_again(self, changes: list[Change] | None = None) -> Reading:
         """Try the elements that could not be opened once more, with the keys of now."""
         waiting, self.unreadable = self.unreadable, {}
-        folded: list[Entry] = []
-        events: list[Event] = []
+        reading = Reading(Entries(), [])
         for link, element in waiting.items():
-            folded += self._take(self._candidate(element), link, events, changes)
-        folded += self._take_too_far(changes)
-        return Reading(folded, events, len(self.unreadable))
+            self._take(self._candidate(element), link, reading, changes)
+        self._take_too_far(reading, changes)
+        return reading
 
     def holds(self, link: str) -> bool:
         """Whether an element was read in the log itself."""
-        entry = self._known.get(link)
-        return entry is not None and entry.element.ts > 0
+        return link in self._known
 
     def own_unread(self) -> list[Entry]:
         """The own elements, sent or not, that were not read in the log yet."""
-        return [entry for entry in self._known.values() if not entry.element.ts]
+        return list(self._own.values())
 
     def disown(self, link: str) -> None:
         """Forget an own element that will never be sent."""
-        del self._known[link]
+        del self._own[link]
 
     def adopt_own(self, entry: Entry) -> None:
         """Take an own element as folded: its ops were, when they were made."""
-        self._known[entry.link] = entry
+        self._own[entry.link] = entry
 
-    def _shaped(self, page: Sequence[object], events: list[Event]) -> list[_Candidate]:
-        candidates: list[_Candidate] = []
+    def _shaped(self, page: Sequence[object], events: list[Event]) -> list[_Candidate | Strokes]:
+        shaped: list[_Candidate | Strokes] = []
         ts_max = TS_MAX if self._now_ms is None else self._now_ms() + TS_AHEAD_MS_MAX
+        # What is sealed has to be opened first, each element for itself.
+        if type(self.encryptor) is PlainEncryptor:
+            page = gather_strokes(page, ts_min=self.checkpoint + 1, ts_max=min(ts_max, TS_MAX))
         for value in page:
+            if isinstance(value, Strokes):
+                self.checkpoint = value.times[-1]
+                shaped.append(value)
+                continue
             if ts_of(value) > ts_max:
                 # The checkpoint stays: it would pass everything that is still to come.
                 events.append(_rejection(value, "`ts` is far in the future"))
@@ -176,24 +193,28 @@ class DocumentLog:
                 if element.ts <= self.checkpoint:
                     raise MalformedError("element", "`ts` does not increase")
                 self.checkpoint = element.ts
-                candidates.append(self._candidate(element))
+                shaped.append(self._candidate(element))
             except MalformedError as error:
                 self.checkpoint = max(self.checkpoint, ts_of(value))
                 events.append(_rejection(value, error.reason))
-        return candidates
+        return shaped
 
     def _candidate(self, element: Element) -> _Candidate:
         signed = self._frame.around(element.canonical)
         return _Candidate(element, read_header(element.data), signed)
 
     def _fold(
-        self, candidates: list[_Candidate], events: list[Event], changes: list[Change] | None
-    ) -> Reading:
-        again = self._vouched_for(candidates)
-        candidates = [*again, *candidates]
-        report = check_chain(
-            [_chain_element(candidate) for candidate in candidates], self.heads, pool=self._pool
-        )
+        self, parts: list[_Candidate | Strokes], reading: Reading, changes: list[Change] | None
+    ) -> None:
+        again = self._vouched_for(parts)
+        parts = [*again, *parts]
+        chain = ChainColumns()
+        for part in parts:
+            if isinstance(part, Strokes):
+                part.add_to(chain, self._frame)
+            else:
+                chain.append(_chain_element(part))
+        report = check_chain(chain, self.heads, pool=self._pool)
         # A peer without sessions makes no chain; its elements are all leaves, and no heads. Nor
         # has anybody a say here who may not write.
         self.heads = {
@@ -201,28 +222,49 @@ class DocumentLog:
             for writer, heads in report.heads.items()
             if self._is_writer(writer)
         }
-        folded: list[Entry] = []
-        for candidate, verdict, link in zip(candidates, report.verdicts, report.links, strict=True):
-            if not verdict.accepted or link is None:
-                if not any(candidate is each for each in again):
-                    events.append(_rejection(candidate.element, verdict.value))
-                if link is not None and candidate.header is not None:
-                    self._keep_aside(link, candidate)
-                continue
-            folded += self._take(candidate, link, events, changes)
-            candidate.element.release()
+        start = 0
+        for part in parts:
+            stop = start + (len(part.typing) if isinstance(part, Strokes) else 1)
+            verdicts, links = report.verdicts[start:stop], report.links[start:stop]
+            start = stop
+            if not isinstance(part, Strokes):
+                is_new = not any(part is each for each in again)
+                self._judge(part, verdicts[0], links[0], reading, changes, is_new=is_new)
+            elif not self._fold_strokes(part, verdicts, links, reading, changes):
+                for element, verdict, link in zip(part.elements(), verdicts, links, strict=True):
+                    self._judge(self._candidate(element), verdict, link, reading, changes)
         if again:
-            folded += self._take_too_far(changes)
-        return Reading(folded, events, len(self.unreadable))
+            self._take_too_far(reading, changes)
+
+    def _judge(
+        self,
+        candidate: _Candidate,
+        verdict: Verdict,
+        link: str | None,
+        reading: Reading,
+        changes: list[Change] | None,
+        *,
+        is_new: bool = True,
+    ) -> None:
+        """Take an element if its author is proven; if not, that is reported the first time."""
+        if verdict.accepted and link is not None:
+            self._take(candidate, link, reading, changes)
+            candidate.element.release()
+            return
+        if is_new:
+            reading.events.append(_rejection(candidate.element, verdict.value))
+        if link is not None and candidate.header is not None:
+            self._keep_aside(link, candidate)
 
     def _take(
         self,
         candidate: _Candidate,
         link: str,
-        events: list[Event],
+        reading: Reading,
         changes: list[Change] | None,
-    ) -> list[Entry]:
+    ) -> None:
         """Fold an element whose author is proven, or say why not."""
+        events = reading.events
         try:
             entry = self._fold_one(candidate, link, events, changes)
         except UnreadableError:
@@ -236,27 +278,66 @@ class DocumentLog:
             self._count_unread(candidate)
             events.append(_rejection(candidate.element, str(error), proven=True))
         else:
-            return [] if entry is None else [entry]
-        return []
+            if entry is not None:
+                reading.folded.parts.append(entry)
 
-    def _take_too_far(self, changes: list[Change] | None) -> list[Entry]:
+    def _take_too_far(self, reading: Reading, changes: list[Change] | None) -> None:
         """Judge once more, after a late element, what was too far above everything before it."""
         waiting, self._too_far = self._too_far, {}
-        folded: list[Entry] = []
         for link, candidate in waiting.items():
             # Whatever is wrong with them was reported the first time.
-            folded += self._take(candidate, link, [], changes)
-        return folded
+            self._take(candidate, link, reading._replace(events=[]), changes)
 
-    def _vouched_for(self, candidates: list[_Candidate]) -> list[_Candidate]:
+    def _vouched_for(self, parts: list[_Candidate | Strokes]) -> list[_Candidate]:
         """Take back those unproven elements that lead up to one of the new elements."""
         again: list[_Candidate] = []
-        for candidate in candidates:
-            while candidate.header is not None and candidate.header.prev in self._unproven:
-                candidate = self._unproven.pop(candidate.header.prev)
-                again.append(candidate)
+        if not self._unproven:
+            return again
+        for part in parts:
+            for prev in _prevs(part):
+                while prev is not None and prev in self._unproven:
+                    again.append(self._unproven.pop(prev))
+                    (prev,) = _prevs(again[-1])
         again.reverse()
         return again
+
+    def _fold_strokes(
+        self,
+        strokes: Strokes,
+        verdicts: list[Verdict],
+        links: list[str | None],
+        reading: Reading,
+        changes: list[Change] | None,
+    ) -> bool:
+        """Fold keystrokes as one, unless any of them is unproven, known or otherwise unusual.
+
+        Returns:
+            Whether they were folded. If not, nothing has changed.
+        """
+        typing = strokes.typing
+        replica = f"{typing.author}:{typing.session}"
+        names = [link for link in links if link is not None]
+        if not (
+            are_accepted(verdicts)
+            and self._is_writer(typing.author)
+            and self._own.keys().isdisjoint(names)
+            and typing.seq > self.covered.get(replica, 0)
+            # Whatever was read before has used its clocks.
+            and typing.start > self.ledger.highest(replica)
+            and typing.end <= self.counter + COUNTER_JUMP_MAX
+        ):
+            return False
+        stretch = strokes.stretch(names)
+        self._known.update(names)
+        self.counter = max(self.counter, stretch.end - 1)
+        self._entered_ts = stretch.times[-1]
+        self.ledger.add_stretch(stretch)
+        gap = self.tracker.note_all(stretch.author, stretch.session, stretch.seq, len(stretch))
+        if gap is not None:
+            reading.events.append(gap)
+        self.crdt.fold_runs(typing.runs(), changes)
+        reading.folded.parts.append(stretch)
+        return True
 
     def _keep_aside(self, link: str, candidate: _Candidate) -> None:
         self._unproven[link] = candidate
@@ -266,8 +347,7 @@ class DocumentLog:
     def refolded(self, base: WalCrdt | None) -> WalCrdt:
         """The fold of every element here in the order of the log, on top of a base."""
         crdt = WalCrdt() if base is None else base.clone()
-        for entry in sorted(self.ledger.entries, key=lambda entry: entry.element.ts):
-            crdt.fold_runs(entry.runs)
+        self.ledger.fold_into(crdt)
         self.is_out_of_order = False
         return crdt
 
@@ -279,23 +359,28 @@ class DocumentLog:
         changes: list[Change] | None,
     ) -> Entry | None:
         element, header = candidate.element, candidate.header
-        known = self._known.get(link)
-        if known is not None:
-            if known.element.ts == 0:
-                # An own element, back from the log: now it has its place there.
-                known.element = element
-                self._enter(known, events)
-                return known
+        if link in self._known or self._is_covered(element.author, header):
             return None
+        own = self._own.pop(link, None)
+        if own is not None:
+            # Back from the log: now it has its place there.
+            own.element = element
+            self._enter(own, events)
+            return own
         if not self._is_writer(element.author):
             raise MalformedError("element", "its author may not write")
         envelope = self._open(element, header)
         self._check_counters(envelope, element.ts)
         entry = Entry(element, link, header, envelope.author_seq, envelope.runs)
-        self._known[link] = entry
         self._enter(entry, events)
         self.crdt.fold_runs(envelope.runs, changes)
         return entry
+
+    def _is_covered(self, author: str, header: Header | None) -> bool:
+        """Whether an element was before a barrier already."""
+        return header is not None and header.seq <= self.covered.get(
+            f"{author}:{header.session}", 0
+        )
 
     def _open(self, element: Element, header: Header | None) -> Envelope:
         if element.data.get("v") == 2:
@@ -324,8 +409,8 @@ class DocumentLog:
         """The highest counter in the log before a `ts`."""
         if ts > self._entered_ts:
             return self.counter
-        before = [entry.runs for entry in self.ledger.entries if entry.element.ts < ts]
-        return max([self._start_counter, *map(highest_counter, before)])
+        before = [_counter_before(part, ts) for part in self.ledger.entries.parts]
+        return max([self._start_counter, *before])
 
     def start(self, crdt: WalCrdt) -> None:
         """Go on from a fold of everything before."""
@@ -348,6 +433,7 @@ class DocumentLog:
             self.tracker.excuse(author)
 
     def _enter(self, entry: Entry, events: list[Event]) -> None:
+        self._known.add(entry.link)
         self.counter = max(self.counter, highest_counter(entry.runs))
         if entry.element.ts < self._entered_ts:
             self.is_out_of_order = True
@@ -370,13 +456,29 @@ class DocumentLog:
 
 def ts_of(value: object) -> int:
     """The `ts` of a pulled element, 0 if it has none that counts."""
-    ts = value.get("ts") if isinstance(value, dict) else getattr(value, "ts", None)
+    ts: object
+    if type(value) is RawElement:
+        ts = value.ts
+    else:
+        ts = value.get("ts") if isinstance(value, dict) else getattr(value, "ts", None)
     return ts if type(ts) is int and 0 <= ts <= TS_MAX else 0
 
 
 def highest_counter(runs: Sequence[Run]) -> int:
     """The highest counter in runs, 0 if there are none."""
     return max((counters_of(run)[1] for run in runs), default=0)
+
+
+def _counter_before(part: Part, ts: int) -> int:
+    if isinstance(part, Stretch):
+        return part.counter_before(ts)
+    return highest_counter(part.runs) if part.ts < ts else 0
+
+
+def _prevs(part: _Candidate | Strokes) -> Sequence[str | None]:
+    if isinstance(part, Strokes):
+        return part.typing.prevs
+    return (None if part.header is None else part.header.prev,)
 
 
 def _read(value: object) -> Element:
@@ -394,10 +496,13 @@ def _chain_element(candidate: _Candidate) -> ChainElement:
 def _rejection(value: Any, reason: str, *, proven: bool = False) -> Rejection:
     if isinstance(value, Element):
         return Rejection(value.ts, value.author, reason, value.as_json(), proven)
+    ts: object
+    author: object
     if isinstance(value, RawElement):
-        return Rejection(value.ts, value.author, reason, value, proven)
-    fields = value if isinstance(value, dict) else {}
-    ts, author = fields.get("ts"), fields.get("authorPubkey")
+        ts, author = value.ts, value.author
+    else:
+        fields = value if isinstance(value, dict) else {}
+        ts, author = fields.get("ts"), fields.get("authorPubkey")
     return Rejection(
         ts if type(ts) is int else None,
         author if isinstance(author, str) else None,

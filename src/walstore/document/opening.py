@@ -7,6 +7,9 @@
   snapshot counts as absence.
 - What is pruned or cannot be read cannot be held against a snapshot: it is then unverifiable, and
   the document starts from it. A false one is reported, and the log's own fold is shown.
+- A pruned log without a snapshot to start from does not open: what is left of it is no document.
+- Where a snapshot has let go of removed elements, the log is held against it with the same cuts,
+  and the document starts from the snapshot.
 """
 
 from __future__ import annotations
@@ -18,19 +21,27 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, NamedTuple
 
-from walstore.crdt import Change, MapChanged
+from walstore.crdt import Change, MapChanged, WalCrdt
 from walstore.document.events import Event, Gap, Rejection, Rollback
 from walstore.document.ledger import Entry
 from walstore.document.log import DocumentLog, Reading, highest_counter, ts_of
-from walstore.document.ports import SnapshotStore, StoredSnapshot, Transport
+from walstore.document.ports import (
+    CheckpointTooOldError,
+    SnapshotStore,
+    StoredSnapshot,
+    Transport,
+)
+from walstore.document.sealing import Sealed
 from walstore.document.snapshot import (
     SNAPSHOT_SUFFIX,
+    Cut,
     ForeignSnapshotError,
     Snapshot,
+    newest_cut,
     read_snapshot,
     same_state,
 )
-from walstore.errors import MalformedError
+from walstore.errors import MalformedError, TransportError
 from walstore.sealed.encryptor import Encryptor
 from walstore.sealed.outcomes import SealRejectedError, UnreadableError
 from walstore.wire.element import Element
@@ -48,6 +59,33 @@ class SnapshotVerdict(Enum):
     UNVERIFIABLE = "adopted; the log before it is pruned or cannot be read"
     MISMATCH = "the log folds to something else"
     FORGED = "it is not what it claims to be"
+
+    @property
+    def is_believed(self) -> bool:
+        """Whether the document may start from it."""
+        return self in (self.TRUSTED, self.VERIFIED, self.UNVERIFIABLE)
+
+
+class PrunedLogError(CheckpointTooOldError):
+    """The log is pruned, and there is no snapshot to start from that stands for what is gone.
+
+    Attributes:
+        verdict: What became of the stored snapshot.
+    """
+
+    def __init__(self, floor: int, verdict: SnapshotVerdict) -> None:
+        reason = verdict.value
+        if verdict.is_believed:
+            reason = "it does not reach so far"
+        elif verdict is SnapshotVerdict.NONE:
+            reason = "there is none by a key with the role, or none that can be opened"
+        TransportError.__init__(
+            self,
+            f"the log is pruned up to {floor}, and no snapshot can stand for that: {reason}",
+            retryable=False,
+        )
+        self.floor = floor
+        self.verdict = verdict
 
 
 class Marks(NamedTuple):
@@ -92,6 +130,16 @@ class Source:
             pool=self.pool,
         )
 
+    async def stored_barrier(self) -> Cut:
+        """Where the stored snapshot has let go of something last, if it is to be believed."""
+        stored = None
+        if self.snapshot_store is not None:
+            stored = await self.snapshot_store.read(self.snapshot_key)
+        try:
+            return newest_cut(() if stored is None else self.read_snapshot(stored).cuts)
+        except (MalformedError, SealRejectedError, UnreadableError):
+            return newest_cut(())
+
     def read_snapshot(self, stored: StoredSnapshot) -> Snapshot:
         """Check and open a stored snapshot; raises as `read_snapshot` does."""
         return read_snapshot(
@@ -130,16 +178,38 @@ async def open_document(
     """Read a document's snapshot and log.
 
     Raises:
+        PrunedLogError: What is gone from the log is in no snapshot that can be used.
         TransportError: One of them cannot be read now.
     """
-    events: list[Event] = []
-    snapshot, verdict = await _load_snapshot(source, marks, events)
-    if posture == "re-derive":
-        return await _derive(source, snapshot, verdict, events)
+    tried = -1
+    while True:
+        events: list[Event] = []
+        snapshot, verdict = await _load_snapshot(source, marks, events)
+        try:
+            if posture == "re-derive":
+                return await _derive(source, snapshot, verdict, events)
+            count = retain_tail_n if posture == "trust-retain-tail" else 0
+            return await _trust(source, snapshot, verdict, events, count)
+        except CheckpointTooOldError as error:
+            upto = 0 if snapshot is None else snapshot.upto_ts
+            # It may have been pruned below a newer snapshot, just now.
+            if upto <= tried:
+                raise PrunedLogError(error.floor, verdict) from error
+            tried = upto
+
+
+async def _trust(
+    source: Source,
+    snapshot: Snapshot | None,
+    verdict: SnapshotVerdict,
+    events: list[Event],
+    retain_tail_n: int,
+) -> Opening:
+    """Start from the snapshot, and look at the newest elements that it covers."""
     log, retained = source.new_log(), list[Element]()
     if snapshot is not None:
-        _adopt(log, snapshot)
-        if posture == "trust-retain-tail" and retain_tail_n > 0:
+        log = log_from(source, snapshot)
+        if retain_tail_n > 0:
             retained, is_false = await _retain_below(source, snapshot, retain_tail_n)
             if is_false:
                 reason = "its tail holds edits that the state does not"
@@ -160,6 +230,7 @@ async def read_on(
         follow: Told what each page changed in the document, before the page is handed out.
 
     Raises:
+        CheckpointTooOldError: The log is pruned above where it was left.
         TransportError: It cannot be read now.
     """
     while True:
@@ -200,8 +271,9 @@ async def _load_snapshot(
     return snapshot, SnapshotVerdict.TRUSTED
 
 
-def _adopt(log: DocumentLog, snapshot: Snapshot) -> None:
-    """Start a log where a snapshot ends."""
+def log_from(source: Source, snapshot: Snapshot) -> DocumentLog:
+    """A log that starts where a snapshot ends."""
+    log = source.new_log()
     # The snapshot keeps its own state, for the next one to build on.
     log.start(snapshot.crdt.clone())
     log.checkpoint = snapshot.upto_ts
@@ -213,28 +285,39 @@ def _adopt(log: DocumentLog, snapshot: Snapshot) -> None:
         log.tracker.cover(author, session, seq)
     if snapshot.seqs is None:
         log.tracker.cover_unknown()
+    if snapshot.cuts:
+        log.covered = dict(snapshot.seqs or {})
+    return log
 
 
 async def _derive(
     source: Source, snapshot: Snapshot | None, verdict: SnapshotVerdict, events: list[Event]
 ) -> Opening:
     """Fold the log from its start, and hold the snapshot against it where it ends."""
-    log, base = source.new_log(), None
     upto = TS_MAX if snapshot is None else snapshot.upto_ts
-    covered, rest = await _both_sides(source, upto)
+    try:
+        covered, rest = await _both_sides(source, upto)
+    except CheckpointTooOldError:
+        if snapshot is None:
+            raise
+        unverifiable = SnapshotVerdict.UNVERIFIABLE
+        return await _trust(source, snapshot, unverifiable, events, retain_tail_n=0)
+    log, base = source.new_log(), None
     readings = [log.read(covered)]
     if snapshot is not None:
         if _is_incomplete(log, snapshot):
             # What is not there cannot be held against the snapshot, nor speak for it.
             verdict, base = SnapshotVerdict.UNVERIFIABLE, snapshot
-            log = source.new_log()
-            _adopt(log, snapshot)
+            log = log_from(source, snapshot)
             readings = [_without_gaps(reading) for reading in readings]
         elif (flaw := _flaw(log, snapshot)) is not None:
             verdict = SnapshotVerdict.MISMATCH
             events.append(_false(snapshot, flaw))
         else:
             verdict = SnapshotVerdict.VERIFIED
+            if snapshot.cuts:
+                base = snapshot
+                log = log_from(source, snapshot)
     readings.append(log.read(rest))
     return Opening(log, snapshot, base, verdict, [], readings, events)
 
@@ -262,7 +345,7 @@ def _without_gaps(reading: Reading) -> Reading:
 
 def _flaw(log: DocumentLog, snapshot: Snapshot) -> str | None:
     """What in a snapshot is not as the log says."""
-    if not same_state(log.crdt, snapshot):
+    if not same_state(_fold_with_cuts(log, snapshot) if snapshot.cuts else log.crdt, snapshot):
         return "the log folds to another state"
     if snapshot.upto_ts != log.checkpoint:
         return "`uptoTs` is no element's"
@@ -272,6 +355,30 @@ def _flaw(log: DocumentLog, snapshot: Snapshot) -> str | None:
         if log.tracker.seqs() != snapshot.seqs:
             return "`seqs` counts other elements"
     return None
+
+
+def _fold_with_cuts(log: DocumentLog, snapshot: Snapshot) -> WalCrdt:
+    """What a log folds to, if the same is let go at the same places as in a snapshot."""
+    crdt, cuts = WalCrdt(), deque(snapshot.cuts)
+    seqs: dict[str, int] = {}
+    covered: dict[str, int] = {}
+    for entry in sorted(log.ledger.entries, key=lambda entry: entry.ts):
+        while cuts and cuts[0].ts < entry.ts:
+            crdt, covered = _cut(crdt, cuts.popleft()), dict(seqs)
+        replica = entry.replica or ""
+        if replica and entry.seq_last <= covered.get(replica, 0):
+            continue
+        seqs[replica] = max(seqs.get(replica, 0), entry.seq_last)
+        crdt.fold_runs(entry.runs)
+    for cut in cuts:
+        crdt = _cut(crdt, cut)
+    return crdt
+
+
+def _cut(crdt: WalCrdt, cut: Cut) -> WalCrdt:
+    rest = WalCrdt() if cut.is_deletion else crdt.collected()
+    rest.horizon = cut.horizon
+    return rest
 
 
 def _is_incomplete(log: DocumentLog, snapshot: Snapshot) -> bool:
@@ -304,12 +411,31 @@ async def _page_below(source: Source, upto: int, count: int) -> list[object]:
     newest: deque[object] = deque(maxlen=count)
     checkpoint = 0
     while True:
-        page = await source.transport.pull(source.document_key, checkpoint)
+        try:
+            page = await source.transport.pull(source.document_key, checkpoint)
+        except CheckpointTooOldError as error:
+            # What is pruned needs no check: there is nothing to hold against the snapshot.
+            if not checkpoint < error.floor < upto:
+                return list(newest)
+            checkpoint = error.floor
+            continue
         newest.extend(element for element in page if ts_of(element) <= upto)
         last = max((ts_of(element) for element in page), default=checkpoint)
         if last <= checkpoint or last >= upto:
             return list(newest)
         checkpoint = last
+
+
+def is_covered(sealed: Sealed, snapshot: Snapshot) -> bool:
+    """Whether a snapshot covers an own element, as far as can be told."""
+    header, author = sealed.header, sealed.body.author
+    if header is not None and snapshot.seqs is not None:
+        return snapshot.seqs.get(f"{author}:{header.session}", 0) >= header.seq
+    if (sealed.author_seq or 0) > snapshot.writer_seq.get(author, 0):
+        return False
+    changes: list[Change] = []
+    snapshot.crdt.clone().fold_runs(sealed.runs, changes)
+    return not changes
 
 
 def _contradicts(tail: Sequence[Entry], snapshot: Snapshot, *, is_whole: bool) -> bool:
@@ -318,6 +444,9 @@ def _contradicts(tail: Sequence[Entry], snapshot: Snapshot, *, is_whole: bool) -
     changes: list[Change] = []
     counter = 0 if is_whole else None
     for entry in tail:
+        if entry.ts <= snapshot.barrier.ts:
+            # What it inserted may have been removed and let go since.
+            continue
         highest = highest_counter(entry.runs)
         # After a jump that no honest writer makes, the element may have been refused, which its
         # producer knew and this reader cannot: what came before the tail would tell.

@@ -13,11 +13,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from walstore.canon import canonical_bytes
 from walstore.crdt import Run, WalCrdt
-from walstore.document.ledger import Entry
+from walstore.document.entries import Entry
 from walstore.document.log import DocumentLog
 from walstore.document.sealing import Sealed, Sealer
 from walstore.wire.element import Element
@@ -59,6 +59,11 @@ class Outbox:
         return len(self._sealed) + len(self._acknowledged)
 
     @property
+    def is_idle(self) -> bool:
+        """Whether nothing is on its way: all that was recorded was read in the log."""
+        return not (self._recorded or self._sealed or self._acknowledged)
+
+    @property
     def has_written(self) -> bool:
         """Whether the session has sealed anything yet."""
         return self._seq > 0
@@ -74,14 +79,9 @@ class Outbox:
         """Count on from what the author has written elsewhere."""
         self._author_seq = max(self._author_seq, author_seq)
 
-    def note(self, entry: Entry, own: str) -> None:
+    def note(self, replica: str, seq: int) -> None:
         """Take note of an element of another replica, to tell that it was seen."""
-        header = entry.header
-        if header is None:
-            return
-        replica = f"{entry.author}:{header.session}"
-        if replica != own:
-            self._news[replica] = max(self._news.get(replica, 0), header.seq)
+        self._news[replica] = max(self._news.get(replica, 0), seq)
 
     def record(self, runs: list[Run]) -> None:
         """Take over edits."""
@@ -143,6 +143,12 @@ class Outbox:
         acknowledged, self._acknowledged = self._acknowledged, {}
         gone = [sealed for link, sealed in acknowledged.items() if not log.holds(link)]
         self._sealed.extendleft(reversed(gone))
+
+    def settle(self, is_covered: Callable[[Sealed], bool]) -> None:
+        """Let go of what a snapshot covers: it was in the log, and may be pruned there by now."""
+        self._sealed = deque([sealed for sealed in self._sealed if not is_covered(sealed)])
+        acknowledged = self._acknowledged.items()
+        self._acknowledged = {link: own for link, own in acknowledged if not is_covered(own)}
 
     def carry_over(self, log: DocumentLog) -> None:
         """Take what is on its way into a new fold of the log."""

@@ -34,6 +34,18 @@ class RawElement(NamedTuple):
     signature: str
 
 
+class CheckpointTooOldError(TransportError):
+    """The log was pruned: elements above the checkpoint are gone, a snapshot stands for them.
+
+    Attributes:
+        floor: Elements up to this `ts` may be gone; from here on the log can be read.
+    """
+
+    def __init__(self, floor: int) -> None:
+        super().__init__(f"the log is pruned up to {floor}", retryable=False)
+        self.floor = floor
+
+
 class Transport(Protocol):
     """One log per document key."""
 
@@ -53,8 +65,10 @@ class Transport(Protocol):
         They come as `RawElement`, or as JSON values in the format's spelling.
 
         There may be more than one page of them: an empty page says that there are no more.
+        Elements that are gone are never left out: then the call fails.
 
         Raises:
+            CheckpointTooOldError: Elements above the checkpoint are gone.
             TransportError: The log cannot be read now.
         """
         ...

@@ -5,11 +5,13 @@
 - What is missing, cannot be opened, or was rejected although an authorised writer signed it, would
   be signed away: then there is no snapshot, unless the caller insists; the state then says so.
 - It is stored by compare and swap. One that is believed and covers as much is left alone.
+- Removed elements are let go only if everybody who reads on has seen them removed, and nothing is
+  on its way that may name them. Who meets a newer barrier than its own starts from there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from walstore.crdt import WalCrdt
@@ -18,13 +20,48 @@ from walstore.document.faults import SnapshotRefusedError
 from walstore.document.log import DocumentLog
 from walstore.document.opening import Source
 from walstore.document.ports import SnapshotConflictError, SnapshotStore, StoredSnapshot
-from walstore.document.snapshot import find_dropped_name, make_snapshot
+from walstore.document.snapshot import (
+    Cut,
+    find_dropped_name,
+    make_deletion,
+    make_snapshot,
+    newest_cut,
+)
 from walstore.errors import MalformedError
 from walstore.sealed.outcomes import SealRejectedError, UnreadableError
 from walstore.signed.identity import Identity
 from walstore.wire.envelope import Profile
 
 _ATTEMPTS_MAX = 3
+
+
+class BarrierMovedError(Exception):
+    """The stored snapshot has let go of more than the log that was to be signed."""
+
+
+class Draft(NamedTuple):
+    """What is to be signed.
+
+    Attributes:
+        log: The log, read to its end.
+        fold: What it folds to; None if the document is to be deleted.
+        barrier: Where the log, as it was read, has let go of something last.
+        cuts: Where the snapshot has let go of something.
+        false: A stored document that is known to be false, or None.
+        over: What the snapshot is signed over, all the same.
+    """
+
+    log: DocumentLog
+    fold: WalCrdt | None
+    barrier: Cut
+    cuts: Sequence[Cut]
+    false: object
+    over: Sequence[str]
+
+    @property
+    def is_cutting(self) -> bool:
+        """Whether something is to be let go."""
+        return newest_cut(self.cuts) > self.barrier
 
 
 class Producer(NamedTuple):
@@ -35,39 +72,25 @@ class Producer(NamedTuple):
     profile: Profile
     is_chained: bool
 
-    async def publish(
-        self,
-        store: SnapshotStore,
-        log: DocumentLog,
-        fold: WalCrdt,
-        *,
-        false: object,
-        over: Sequence[str],
-    ) -> dict[str, Any]:
+    async def publish(self, store: SnapshotStore, draft: Draft) -> dict[str, Any]:
         """Sign the fold of a log and store it, unless the stored snapshot covers as much.
-
-        Args:
-            store: Where snapshots are.
-            log: The log, read to its end.
-            fold: What it folds to.
-            false: A stored document that is known to be false, or None.
-            over: What the snapshot is signed over, all the same.
 
         Returns:
             The snapshot that is stored now.
 
         Raises:
+            BarrierMovedError: The log has to be read anew, from the stored snapshot.
             SnapshotRefusedError: It holds a name that servers drop.
-            SnapshotConflictError: Others kept replacing it meanwhile.
+            SnapshotConflictError: Others kept replacing it meanwhile, or cover more.
             TransportError: It is not known to be stored.
         """
         document: dict[str, Any] | None = None
         for _ in range(_ATTEMPTS_MAX):
             stored = await store.read(self.source.snapshot_key)
-            if stored is not None and self._covers(stored, log.checkpoint, false):
+            if stored is not None and self._covers(stored, draft):
                 return cast("dict[str, Any]", stored.document)
             if document is None:
-                document = self._sign(log, fold, over)
+                document = self._sign(draft)
             revision = None if stored is None else stored.revision
             try:
                 await store.write(self.source.snapshot_key, document, revision)
@@ -76,22 +99,41 @@ class Producer(NamedTuple):
             return document
         raise SnapshotConflictError
 
-    def _covers(self, stored: StoredSnapshot, checkpoint: int, false: object) -> bool:
+    def _covers(self, stored: StoredSnapshot, draft: Draft) -> bool:
         """Whether a stored snapshot is to be believed and covers what was read, or more."""
-        if false is not None and stored.document == false:
+        if draft.false is not None and stored.document == draft.false:
             return False
+        checkpoint = draft.log.checkpoint
         try:
-            upto_ts = self.source.read_snapshot(stored).upto_ts
+            snapshot = self.source.read_snapshot(stored)
         except UnreadableError:
             # All but the state has been checked, and whoever has newer keys can read that.
             upto_ts = cast("dict[str, int]", stored.document)["uptoTs"]
+            if draft.is_cutting and upto_ts >= checkpoint:
+                raise SnapshotConflictError from None
+            return upto_ts >= checkpoint
         except (MalformedError, SealRejectedError):
             return False
-        return upto_ts >= checkpoint
+        if snapshot.barrier > draft.barrier:
+            raise BarrierMovedError
+        if not draft.is_cutting:
+            return snapshot.upto_ts >= checkpoint
+        if snapshot.upto_ts > checkpoint:
+            raise SnapshotConflictError
+        return False
 
-    def _sign(self, log: DocumentLog, fold: WalCrdt, over: Sequence[str]) -> dict[str, Any]:
+    def _sign(self, draft: Draft) -> dict[str, Any]:
+        log = draft.log
+        if draft.fold is None:
+            return make_deletion(
+                document_key=self.source.document_key,
+                upto_ts=log.checkpoint,
+                writer_seq=log.tracker.writer_seq(),
+                seqs=log.tracker.seqs() or {},
+                identity=self.identity,
+            )
         document = make_snapshot(
-            fold,
+            draft.fold,
             document_key=self.source.document_key,
             upto_ts=log.checkpoint,
             writer_seq=log.tracker.writer_seq(),
@@ -100,13 +142,37 @@ class Producer(NamedTuple):
             identity=self.identity,
             encryptor=self.source.encryptor,
             profile=self.profile,
-            note={"over": list(over)} if over else None,
+            cuts=draft.cuts,
+            note={"over": list(draft.over)} if draft.over else None,
             is_chained=self.is_chained,
         )
         name = find_dropped_name(document)
         if name is not None:
             raise SnapshotRefusedError([f"the name {name!r}, which servers drop"])
         return document
+
+    def cut_obstacles(self, log: DocumentLog, readers: Mapping[str, int]) -> list[str]:
+        """What keeps removed elements from being let go.
+
+        Args:
+            log: The log, read to its end.
+            readers: How far everybody has read who goes on reading.
+        """
+        reasons = [
+            f"the reader {name[:16]}, who has read up to {checkpoint} of {log.checkpoint}"
+            for name, checkpoint in readers.items()
+            if checkpoint < log.checkpoint
+        ]
+        if self.profile is not Profile.PACKED:
+            reasons.append("version 1, whose readers know no barriers")
+        if log.tracker.seqs() is None:
+            reasons.append("sessions that are not counted, because a peer's snapshot left them out")
+        # Nothing would tell their elements from new ones if they were delivered once more.
+        reasons += [
+            f"elements of {author[:8]}…, which no session counts"
+            for author in log.tracker.writer_seq()
+        ]
+        return reasons
 
 
 def obstacles(source: Source, log: DocumentLog, rejected: Iterable[Rejection]) -> list[str]:

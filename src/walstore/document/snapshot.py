@@ -5,13 +5,20 @@
   the snapshot role. Who merely lacks the role is ignored; who forges is reported.
 - Its state is version 1 or packed. Extensions are inside, under `x`: the highest counter of the
   log (a removed element's remover has left no other trace), the heads of the sessions that it
-  covers, so that the tail links up, and how many elements of each session, so that the tail
-  counts on. `writerSeq` counts by author, as peers do: it is what they go on from.
+  covers, so that the tail links up.
+- `writerSeq` counts by author, as peers do: it is what they go on from. How many elements of each
+  session there are, so that the tail counts on, is in `x` of version 1; a packed snapshot has it in
+  `writerSeq` too, where a relay can see which of two snapshots covers more.
+- A *barrier* is a snapshot that has let go of removed elements. Whoever folded less, or the same
+  without letting go, starts from it; it is never joined with anything older. Those that build
+  on it name all such cuts, so that the log can be folded to the same.
+- A snapshot whose state is null says that the document is deleted: everything was let go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from operator import lt
 from typing import Any, NamedTuple
 
 from walstore.canon import FORBIDDEN_NAMES
@@ -28,6 +35,34 @@ _WHAT = "snapshot"
 SNAPSHOT_SUFFIX = "__snapshot"
 
 
+class Cut(NamedTuple):
+    """Where a document has let go of something.
+
+    Attributes:
+        ts: The last element before it.
+        horizon: The highest counter before it. The highest there can be says that everything was
+            let go, not only what was removed: the document was deleted.
+    """
+
+    ts: int
+    horizon: int
+
+    @property
+    def is_deletion(self) -> bool:
+        """Whether everything was let go."""
+        return self.horizon == COUNTER_MAX
+
+
+def newest_cut(cuts: Sequence[Cut]) -> Cut:
+    """The last of several cuts; one at 0 if there is none."""
+    return cuts[-1] if cuts else Cut(0, 0)
+
+
+def deletion_cuts(upto_ts: int) -> list[Cut]:
+    """The cut of a deletion, which all earlier ones are lost in; none if there was nothing."""
+    return [Cut(upto_ts, COUNTER_MAX)] if upto_ts else []
+
+
 class Snapshot(NamedTuple):
     """A snapshot that was believed, opened and read.
 
@@ -37,6 +72,7 @@ class Snapshot(NamedTuple):
         writer_seq: The highest seq by author that it covers, of those who count so.
         heads: The newest elements by author; empty if the producer names none.
         seqs: The highest seq by replica that it covers; None if the producer does not know all.
+        cuts: Where removed elements were let go, ascending.
         produced_by: The key of the producer.
         document: The stored document.
     """
@@ -46,8 +82,19 @@ class Snapshot(NamedTuple):
     writer_seq: Mapping[str, int]
     heads: Mapping[str, frozenset[Head]]
     seqs: Mapping[str, int] | None
+    cuts: Sequence[Cut]
     produced_by: str
     document: dict[str, Any]
+
+    @property
+    def barrier(self) -> Cut:
+        """The newest cut."""
+        return newest_cut(self.cuts)
+
+    @property
+    def is_deletion(self) -> bool:
+        """Whether it says that the document is deleted."""
+        return self.document["state"] is None
 
 
 class ForgedSnapshotError(MalformedError):
@@ -76,6 +123,7 @@ def make_snapshot(
     identity: Identity,
     encryptor: Encryptor,
     profile: Profile,
+    cuts: Sequence[Cut] = (),
     note: Mapping[str, Any] | None = None,
     is_chained: bool = True,
 ) -> dict[str, Any]:
@@ -91,14 +139,21 @@ def make_snapshot(
         identity: Who holds the snapshot role.
         encryptor: Seals the state under the current key epoch.
         profile: Version 1 or packed.
+        cuts: Where the state has let go of removed elements, ascending.
         note: Further members of `x`.
         is_chained: Whether to add `x`; without it the state is just what peers write.
     """
     state: dict[str, Any]
+    counted: dict[str, Any] = {}
+    writers = dict(writer_seq)
     if profile is Profile.STARFISH:
         state = crdt.export_state()
+        counted = {} if seqs is None else {"seqs": dict(seqs)}
     else:
         state = {"v": 2, "packed": crdt.export_packed()}
+        if seqs is not None:
+            writers.update(seqs)
+            counted = {"sessions": True}
     if is_chained:
         state["x"] = {
             **state.get("x", {}),
@@ -108,14 +163,47 @@ def make_snapshot(
                 for author, own in heads.items()
                 if own
             },
-            **({} if seqs is None else {"seqs": dict(seqs)}),
+            **counted,
+            **({"barrier": cuts[-1].ts, "cuts": [list(cut) for cut in cuts]} if cuts else {}),
             **(note or {}),
         }
     key = document_key + SNAPSHOT_SUFFIX
+    sealed = encryptor.seal(state, SealContext(key, identity.public_key, upto_ts))
+    return _sign(key, sealed, upto_ts, writers, identity)
+
+
+def make_deletion(
+    *,
+    document_key: str,
+    upto_ts: int,
+    writer_seq: Mapping[str, int],
+    seqs: Mapping[str, int],
+    identity: Identity,
+) -> dict[str, Any]:
+    """Sign a snapshot document that says that everything up to a `ts` is deleted.
+
+    Args:
+        document_key: The key of the document; the snapshot's is derived from it.
+        upto_ts: The `ts` of the last element.
+        writer_seq: The highest seq by author.
+        seqs: The highest seq by replica.
+        identity: Who holds the snapshot role.
+    """
+    key = document_key + SNAPSHOT_SUFFIX
+    return _sign(key, None, upto_ts, {**writer_seq, **seqs}, identity)
+
+
+def _sign(
+    key: str,
+    state: dict[str, Any] | None,
+    upto_ts: int,
+    writer_seq: dict[str, int],
+    identity: Identity,
+) -> dict[str, Any]:
     content = {
-        "state": encryptor.seal(state, SealContext(key, identity.public_key, upto_ts)),
+        "state": state,
         "uptoTs": upto_ts,
-        "writerSeq": dict(writer_seq),
+        "writerSeq": writer_seq,
         "producedBy": identity.public_key,
     }
     proof = sign_document(key, content, identity)
@@ -170,37 +258,89 @@ def read_snapshot(
     upto_ts = content["uptoTs"]
     if type(upto_ts) is not int or not 0 <= upto_ts <= TS_MAX:
         raise MalformedError(_WHAT, "`uptoTs` is not a `ts`")
+    writers = _counts(content["writerSeq"], "writerSeq")
+    common = upto_ts, producer, document
+    if content["state"] is None and "state" in document:
+        return _read_deletion(writers, *common)
     state = encryptor.open(content["state"], SealContext(key, producer, upto_ts))
+    return _read_state(state, writers, *common)
+
+
+def _read_deletion(
+    writers: dict[str, int], upto_ts: int, producer: str, document: dict[str, Any]
+) -> Snapshot:
     crdt = WalCrdt()
-    if state.get("v") == 2:
-        crdt.import_packed(state.get("packed"))
-    else:
-        crdt.import_state(state)
+    cuts = deletion_cuts(upto_ts)
+    if cuts:
+        # Whatever is not there from now on, whoever wrote it, was deleted.
+        crdt.horizon = COUNTER_MAX
+    authors, sessions = _split(writers)
+    return Snapshot(crdt, upto_ts, authors, {}, sessions, cuts, producer, document)
+
+
+def _read_state(
+    state: dict[str, Any],
+    writers: dict[str, int],
+    upto_ts: int,
+    producer: str,
+    document: dict[str, Any],
+) -> Snapshot:
+    crdt = WalCrdt()
     extension = state.get("x")
     fields = extension if isinstance(extension, dict) else {}
+    seqs = _counts(fields["seqs"], "seqs") if "seqs" in fields else None
+    if state.get("v") == 2:
+        crdt.import_packed(state.get("packed"))
+        writers, sessions = _split(writers)
+        if fields.get("sessions") is True and seqs is None:
+            seqs = sessions
+    else:
+        crdt.import_state(state)
     crdt.counter = max(crdt.counter, _counter(fields.get("maxClock", 0)))
-    return Snapshot(
-        crdt,
-        upto_ts,
-        _counts(content["writerSeq"], "writerSeq"),
-        _heads(fields.get("heads", {})),
-        _counts(fields["seqs"], "seqs") if "seqs" in fields else None,
-        producer,
-        document,
-    )
+    cuts = _cuts(fields.get("cuts", []), upto_ts)
+    if cuts:
+        crdt.horizon = cuts[-1].horizon
+    heads = _heads(fields.get("heads", {}))
+    return Snapshot(crdt, upto_ts, writers, heads, seqs, cuts, producer, document)
 
 
-def same_state(log: WalCrdt, snapshot: Snapshot) -> bool:
-    """Whether a log folds to what a snapshot holds."""
+def _split(writers: dict[str, int]) -> tuple[dict[str, int], dict[str, int]]:
+    """Counts by author, and counts by session."""
+    authors = {writer: seq for writer, seq in writers.items() if ":" not in writer}
+    sessions = {writer: seq for writer, seq in writers.items() if ":" in writer}
+    return authors, sessions
+
+
+def same_state(fold: WalCrdt, snapshot: Snapshot) -> bool:
+    """Whether a log's fold is what a snapshot holds."""
     # A peer that knows no sessions knows no maps either, and cannot be held to them.
     maps = snapshot.seqs is not None
-    return log.canonical_state(maps=maps) == snapshot.crdt.canonical_state(maps=maps)
+    return fold.canonical_state(maps=maps) == snapshot.crdt.canonical_state(maps=maps)
 
 
 def _counter(value: object) -> int:
     if type(value) is not int or not 0 <= value <= COUNTER_MAX:
         raise MalformedError(_WHAT, "`maxClock` is not a counter")
     return value
+
+
+def _cuts(value: object, upto_ts: int) -> list[Cut]:
+    cuts = [_cut(pair) for pair in value] if isinstance(value, list) else None
+    if cuts is None or not all(map(lt, [0, *[cut.ts for cut in cuts]], [cut.ts for cut in cuts])):
+        raise MalformedError(_WHAT, "`cuts` are not ascending")
+    if cuts and cuts[-1].ts > upto_ts:
+        raise MalformedError(_WHAT, "a cut is above `uptoTs`")
+    return cuts
+
+
+def _cut(value: object) -> Cut:
+    match value:
+        case [int(ts), int(horizon)] if (
+            type(ts) is type(horizon) is int and ts > 0 and 0 < horizon <= COUNTER_MAX
+        ):
+            return Cut(ts, horizon)
+        case _:
+            raise MalformedError(_WHAT, "a cut is not a `ts` and a counter")
 
 
 def _counts(value: object, name: str) -> dict[str, int]:

@@ -108,6 +108,10 @@ class ChainColumns(Sequence[ChainElement]):
         self.signed += signed
         self.signatures += signatures
 
+    def check(self, place: int) -> SignatureCheck:
+        """The question whether an element's signature is good."""
+        return SignatureCheck(self.writers[place], self.signed[place], self.signatures[place])
+
     def __len__(self) -> int:
         return len(self.writers)
 
@@ -195,8 +199,8 @@ class ChainReport:
         return [
             place
             for place in self._accepted()
-            if (element := self.elements[place]).prev is not None
-            and not (_stands_signed(element) and (element.writer, element.prev) in at_hand)
+            if (prev := (element := self.elements[place]).prev) is not None
+            and not ((element.writer, prev) in at_hand and _stands_in(prev, element.signed))
         ]
 
     @property
@@ -264,13 +268,12 @@ def check_chain(
     lines = _Lines(columns, links, known)
     if lines.are_whole() and lines.are_signed(pool):
         return ChainReport(elements, known, lines.verdicts(), links, lines.heads())
-    elements = list(elements)
-    forest = _Forest(elements, links, known)
+    forest = _Forest(columns, links, known)
     forest.grow()
     forest.judge(pool)
-    verdicts = [forest.verdict(place) for place in range(len(elements))]
+    verdicts = [forest.verdict(place) for place in range(len(columns))]
     continued = set(map(forest.previous, forest.accepted()))
-    newest = _heads(elements, forest.accepted(), continued, known)
+    newest = _heads(columns, forest.accepted(), continued, known)
     return ChainReport(elements, known, verdicts, links, newest)
 
 
@@ -305,9 +308,9 @@ def _decoded(signatures: list[str]) -> list[bytes | None]:
     return list(map(decode_signature, signatures))
 
 
-def _stands_signed(element: ChainElement) -> bool:
+def _stands_in(prev: str, signed: bytes) -> bool:
     """Whether the link that an element carries stands in its signed bytes."""
-    return element.prev is not None and element.prev.encode(errors="replace") in element.signed
+    return prev.encode(errors="replace") in signed
 
 
 class _Lines:
@@ -333,32 +336,33 @@ class _Lines:
 
     def are_whole(self) -> bool:
         """Whether there is nothing but such lines, of elements that are new."""
-        elements, links, last = self._elements, self._links, self._last
+        links, last = self._links, self._last
         if None in links or not self._writers.keys().isdisjoint(links):
             return False
         from_end = 0
-        columns = zip(elements.writers, elements.prevs, elements.signed, strict=True)
-        for place, (writer, prev, signed) in enumerate(columns):
+        prevs, signed = self._elements.prevs, self._elements.signed
+        for place, writer in enumerate(self._elements.writers):
             before = last.get(writer)
             last[writer] = place
             if before is None:
                 self._first[writer] = place
                 continue
+            prev = prevs[place]
             if prev is None or prev != links[before]:
                 return False
             # As a rule it stands as far from the end as the last one, and need not be searched.
             name = prev.encode()
-            if not signed.startswith(name, -from_end):
-                found = signed.find(name)
+            if not signed[place].startswith(name, -from_end):
+                found = signed[place].find(name)
                 if found < 0:
                     return False
-                from_end = len(signed) - found
+                from_end = len(signed[place]) - found
         return True
 
     def are_signed(self, pool: Executor | None) -> bool:
         """Whether the last element of every line verifies."""
-        leaves = [self._elements[place] for place in self._last.values()]
-        return all(verify_many(list(map(_check_of, leaves)), pool))
+        checks = [self._elements.check(place) for place in self._last.values()]
+        return all(verify_many(checks, pool))
 
     def verdicts(self) -> list[Verdict]:
         """One verdict per element."""
@@ -369,13 +373,11 @@ class _Lines:
 
     def heads(self) -> dict[str, frozenset[Head]]:
         """The heads, old and new."""
-        continued = {
-            element.prev
-            for element in map(self._elements.__getitem__, self._first.values())
-            if element.prev is not None
-            and self._writers.get(element.prev) == element.writer
-            and _stands_signed(element)
-        }
+        continued: set[str | None] = set()
+        for writer, place in self._first.items():
+            prev, signed = self._elements.prevs[place], self._elements.signed[place]
+            if prev is not None and self._writers.get(prev) == writer and _stands_in(prev, signed):
+                continued.add(prev)
         ends = {place: self._links[place] or "" for place in self._last.values()}
         return _heads(self._elements, ends, continued, self._known)
 
@@ -385,11 +387,11 @@ class _Forest:
 
     def __init__(
         self,
-        elements: Sequence[ChainElement],
+        elements: ChainColumns,
         links: list[str | None],
         known: Mapping[str, frozenset[Head]],
     ) -> None:
-        self.elements = elements
+        self._elements = elements
         self.links = links
         # Copies of one element share a link, and so the place of the first copy.
         self._places: dict[str, int] = {}
@@ -405,13 +407,13 @@ class _Forest:
     def grow(self) -> None:
         """Tie each element to the one of the same writer that it links to, if that is at hand."""
         for place in self._places.values():
-            element = self.elements[place]
-            if element.prev is None or self._writer_of(element.prev) != element.writer:
+            writer, prev = self._elements.writers[place], self._elements.prevs[place]
+            if prev is None or self._writer_of(prev) != writer:
                 continue
-            if not _stands_signed(element):
+            if not _stands_in(prev, self._elements.signed[place]):
                 continue
-            self._previous[place] = element.prev
-            parent = self._places.get(element.prev)
+            self._previous[place] = prev
+            parent = self._places.get(prev)
             if parent is not None:
                 self._parents[place] = parent
                 self._children_left[parent] += 1
@@ -422,7 +424,7 @@ class _Forest:
             self._accept(self._places[name], Verdict.KNOWN)
         leaves = [place for place, count in self._children_left.items() if count == 0]
         while leaves := [place for place in leaves if place not in self._verdicts]:
-            answers = verify_many([_check_of(self.elements[place]) for place in leaves], pool)
+            answers = verify_many([self._elements.check(place) for place in leaves], pool)
             judged = list(zip(leaves, answers, strict=True))
             for place, good in judged:
                 if good:
@@ -450,7 +452,7 @@ class _Forest:
 
     def _writer_of(self, name: str) -> str | None:
         place = self._places.get(name)
-        return self._known.get(name) if place is None else self.elements[place].writer
+        return self._known.get(name) if place is None else self._elements.writers[place]
 
     def _accept(self, place: int, verdict: Verdict) -> None:
         self._verdicts[place] = verdict
@@ -470,12 +472,8 @@ class _Forest:
         return [parent] if self._children_left[parent] == 0 else []
 
 
-def _check_of(element: ChainElement) -> SignatureCheck:
-    return SignatureCheck(element.writer, element.signed, element.signature)
-
-
 def _heads(
-    elements: Sequence[ChainElement],
+    elements: ChainColumns,
     accepted: Mapping[int, str],
     continued: Collection[str | None],
     known: Mapping[str, frozenset[Head]],
@@ -489,11 +487,11 @@ def _heads(
     for place, name in accepted.items():
         if name in continued:
             continue
-        element = elements[place]
+        writer = elements.writers[place]
+        head = Head(name, elements.sessions[place], elements.seqs[place])
         # An old element pulled once more must not count as the end of a branch.
-        if element.seq >= newest.get((element.writer, element.session), 0):
-            head = Head(name, element.session, element.seq)
-            heads.setdefault(element.writer, set()).add(head)
+        if head.seq >= newest.get((writer, head.session), 0):
+            heads.setdefault(writer, set()).add(head)
     return {writer: frozenset(each) for writer, each in heads.items()}
 
 

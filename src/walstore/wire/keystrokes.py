@@ -54,25 +54,30 @@ class Typing:
         session: The session nonce.
         seq: The seq of the first one.
         start: The counter of the first one.
-        end: The counter after the last one.
         prevs: Of each, the link to the author's previous element, or None.
         strokes: Of each, the list, the counter, the counter of the anchor (0 for the head) or of
             the removed element, and the text; that is empty if an element was removed.
     """
 
-    __slots__ = ("author", "end", "place", "prevs", "seq", "session", "start", "strokes")
+    __slots__ = ("author", "place", "prevs", "seq", "session", "start", "strokes")
 
     def __init__(self, place: int, author: str, session: str, *, seq: int, start: int) -> None:
         self.place = place
         self.author = author
         self.session = session
         self.seq = seq
-        self.start = self.end = start
+        self.start = start
         self.prevs: list[str | None] = []
         self.strokes: list[tuple[str, int, int, str]] = []
 
     def __len__(self) -> int:
         return len(self.strokes)
+
+    @property
+    def end(self) -> int:
+        """The counter after the last one."""
+        _, counter, _, text = self.strokes[-1]
+        return counter + (len(text) or 1)
 
     def runs(self) -> list[Run]:
         """What was typed and removed; text that was typed on is one run."""
@@ -100,28 +105,25 @@ class Typing:
 def read_keystrokes(texts: Sequence[bytes]) -> list[Typing]:
     """The keystrokes among the data of elements; what is not in the result is none."""
     typings: list[Typing] = []
-    typing: Typing | None = None
+    # What the next keystroke has to be like to go on.
+    author_next = session_next = ""
     end = seq_next = 0
     for place, row in enumerate(_rows(texts)):
         author, name, counter, other, text, remove_name, at, target, prev, seq, session = row
         if target:
             name, counter, other = remove_name, at, target
         elif not text:
-            typing = None
+            end = 0
             continue
         start, count = int(counter), int(seq)
-        if (
-            typing is None
-            or start != end
-            or count != seq_next
-            or session != typing.session
-            or author != typing.author
-        ):
+        if start != end or count != seq_next or session != session_next or author != author_next:
             typing = Typing(place, author, session, seq=count, start=start)
             typings.append(typing)
-        typing.prevs.append(prev or None)
-        typing.strokes.append((name, start, int(other), text))
-        typing.end = end = start + (len(text) or 1)
+            author_next, session_next = author, session
+            prevs, strokes = typing.prevs, typing.strokes
+        prevs.append(prev or None)
+        strokes.append((name, start, int(other), text))
+        end = start + (len(text) or 1)
         seq_next = count + 1
     return typings
 

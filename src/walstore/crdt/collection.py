@@ -1,0 +1,112 @@
+"""What becomes of a list whose removed elements are let go, and of ops that still name them.
+
+- The elements that stay keep their order. Each is anchored anew, on the nearest older element
+  before it: of a regular list the order says everything (see `walstore.crdt.state`).
+- A list of any other shape keeps its nodes, without the values of those that are removed.
+- Whoever had not seen a remove may still insert after an element that was let go: that goes after
+  the nearest earlier element of the same replica that is left, which is where it was typed in
+  most cases, else to the head. The rest of such a run follows as usual.
+- An element that was let go is removed: removing it again changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from walstore.crdt.ids import element_id
+from walstore.crdt.nodes import Node, NodeSequence
+from walstore.crdt.ops import fresh
+from walstore.crdt.packed_sequence import PackedSequence
+from walstore.crdt.runs import Insert, Remove
+from walstore.crdt.sequence import RunSequence
+from walstore.crdt.state import ListState, Piece
+from walstore.crdt.tree import Span
+
+Sequence = RunSequence | NodeSequence
+
+
+def without_removed(sequence: Sequence) -> Sequence:
+    """An independent copy of a list without its removed elements."""
+    if isinstance(sequence, NodeSequence):
+        copy = sequence.copy()
+        for node in copy.nodes.values():
+            if node.deleted:
+                node.value = None
+        return copy
+    pieces = list(_anchored(span for span in sequence.spans() if span.live))
+    return PackedSequence(ListState.of_pieces(pieces), sequence.high).opened()
+
+
+def moved(run: Insert, sequence: Sequence | None) -> Insert | None:
+    """An insert whose anchor is gone, with one that is there; None if its anchor is there."""
+    if sequence is not None and _has(sequence, run.after_replica, run.after_counter):
+        return None
+    counter = _nearest(sequence, run.after_replica, run.after_counter)
+    replica = run.after_replica if counter else ""
+    return Insert(run.list, run.replica, run.counter, replica, counter, run.values)
+
+
+def present(run: Remove, sequence: Sequence | None, horizon: int) -> list[Remove]:
+    """A remove without the elements up to a counter that are gone."""
+    parts: list[Remove] = []
+    for offset in range(run.size):
+        target = run.target_counter + offset * run.step
+        is_there = sequence is not None and _has(sequence, run.target_replica, target)
+        if target <= horizon and not is_there:
+            continue
+        last = parts[-1] if parts else None
+        if last is not None and last.counter + last.size == run.counter + offset:
+            last.size += 1
+        else:
+            clock = run.replica, run.counter + offset
+            parts.append(Remove(run.list, *clock, run.target_replica, target, 1, run.step))
+    return parts
+
+
+def _anchored(spans: Iterable[Span]) -> Iterator[Piece]:
+    """Spans in document order, each anchored on the nearest older element before it."""
+    # Those in which a later span may be anchored. Of two of them, the later one starts later.
+    opened: list[Span] = []
+    for span in spans:
+        while opened and _age(opened[-1]) > _age(span):
+            opened.pop()
+        replica, counter = "", 0
+        if opened:
+            anchor = opened[-1]
+            replica = anchor.replica
+            # Spans of replicas that write together overlap in time: only the older part counts.
+            newest = span.counter if replica < span.replica else span.counter - 1
+            counter = min(anchor.counter + len(anchor.values) - 1, newest)
+        values = span.values if isinstance(span.values, str) else fresh(span.values)
+        yield Piece(span.replica, span.counter, replica, counter, values, False)
+        opened.append(span)
+
+
+def _age(span: Span) -> tuple[int, str]:
+    return span.counter, span.replica
+
+
+def _has(sequence: Sequence, replica: str, counter: int) -> bool:
+    if isinstance(sequence, NodeSequence):
+        return element_id(counter, replica) in sequence.nodes
+    return sequence.find(replica, counter) is not None
+
+
+def _nearest(sequence: Sequence | None, replica: str, counter: int) -> int:
+    """The highest counter of a replica below another one that is in a list, else 0."""
+    if isinstance(sequence, NodeSequence):
+        return max([node.counter for node in _regular(sequence, replica, counter)], default=0)
+    spans = () if sequence is None else sequence.spans()
+    lasts = [
+        min(span.counter + len(span.values), counter) - 1
+        for span in spans
+        if span.replica == replica and span.counter < counter
+    ]
+    return max(lasts, default=0)
+
+
+def _regular(sequence: NodeSequence, replica: str, counter: int) -> Iterator[Node]:
+    for node in sequence.nodes.values():
+        is_its_own = node.id == element_id(node.counter, replica) and not node.pending
+        if is_its_own and node.counter < counter:
+            yield node
