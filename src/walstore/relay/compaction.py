@@ -184,11 +184,11 @@ async def _plan_replay(log: RelayLog, policy: Policy, archived_seq: int | None) 
 
 
 async def _documents(log: RelayLog) -> AsyncIterator[DocumentStatus]:
-    count = _DOCUMENTS_COUNT
-    while len(found := await log.documents("", count_max=count)) == count:
-        count *= 4
-    for status in found:
-        yield status
+    last = ""
+    while found := await log.documents_after(last, count_max=_DOCUMENTS_COUNT):
+        for status in found:
+            yield status
+        last = found[-1].document
 
 
 async def _plan_document(

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from walstore.relay.compaction import Plan, compact, plan
+from walstore.relay.compaction import Plan, compact_all, plan
 from walstore.relay.log import LogError, RelayLog, Removed
 from walstore.relay.metrics import Metrics
 from walstore.relay.retention import Policy, PolicyError
@@ -78,7 +78,13 @@ class Keeper:
         Raises:
             LogError: The log cannot be read now.
         """
-        return await self._plan(is_measured=True)
+        return await plan(
+            self._log,
+            self.policy,
+            archived_seq=await self._archived_seq(),
+            now_ms=self._now_ms(),
+            is_measured=True,
+        )
 
     async def compact(self) -> Removed:
         """Remove what the policy lets go.
@@ -100,17 +106,17 @@ class Keeper:
                 _logger.error("not compacted: %s", error)
 
     async def _compact(self) -> Removed:
-        removed = await compact(self._log, await self._plan(is_measured=False))
+        removed = await compact_all(
+            self._log,
+            self.policy,
+            archived_seq=await self._archived_seq(),
+            now_ms=self._now_ms(),
+        )
         self._metrics.compacted(removed)
         if any(removed):
             _logger.info("compacted: %s", removed._asdict())
         return removed
 
-    async def _plan(self, *, is_measured: bool) -> Plan:
-        return await plan(
-            self._log,
-            self.policy,
-            archived_seq=(await self._log.settings()).get(ARCHIVED_SETTING),
-            now_ms=self._now_ms(),
-            is_measured=is_measured,
-        )
+    async def _archived_seq(self) -> int | None:
+        seq: int | None = (await self._log.settings()).get(ARCHIVED_SETTING)
+        return seq

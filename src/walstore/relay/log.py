@@ -299,6 +299,10 @@ class RelayLog(Protocol):
         """What there is, newest first."""
         ...
 
+    async def documents_after(self, document: str, *, count_max: int) -> list[DocumentStatus]:
+        """What there is of the documents above a key, by key: a way through all of them."""
+        ...
+
     async def compact(self, removals: Sequence[Removal]) -> Removed:
         """Remove payloads, keep rows. The floors of the documents rise, and never fall."""
         ...

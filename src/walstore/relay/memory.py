@@ -226,6 +226,11 @@ class MemoryLog:
         found.sort(key=lambda status: status.last_accepted_ms, reverse=True)
         return found[:count_max]
 
+    async def documents_after(self, document: str, *, count_max: int) -> list[DocumentStatus]:
+        """What there is of the documents above a key, by key."""
+        keys = sorted(key for key in self._documents if key > document)
+        return [self._status(key, self._documents[key]) for key in keys[:count_max]]
+
     def _status(self, key: str, document: _Document) -> DocumentStatus:
         events = self._at(document.elements) + self._at(document.snapshots)
         there = [event for event in events if event.payload is not None]

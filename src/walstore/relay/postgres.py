@@ -338,6 +338,12 @@ class PostgresLog:
         (rows,) = await self._read(Query(queries.DOCUMENTS, wanted))
         return [read_document(columns) for columns in rows]
 
+    async def documents_after(self, document: str, *, count_max: int) -> list[DocumentStatus]:
+        """What there is of the documents above a key, by key."""
+        wanted = {"document": document.replace("\0", ""), "count_max": max(count_max, 0)}
+        (rows,) = await self._read(Query(queries.DOCUMENTS_AFTER, wanted))
+        return [read_document(columns) for columns in rows]
+
     async def _read(self, *wanted: Query) -> list[list[Columns]]:
         """The answers to several queries, all of one moment, in one round trip."""
         async with self._readers.take() as connection:

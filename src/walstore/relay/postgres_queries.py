@@ -31,6 +31,11 @@ DOCUMENTS: Final[LiteralString] = f"""
 SELECT {DOCUMENT_COLUMNS} FROM walstore_documents WHERE starts_with(document, %(prefix)s)
 ORDER BY last_accepted_ms DESC, document LIMIT %(count_max)s
 """
+DOCUMENTS_AFTER: Final[LiteralString] = f"""
+SELECT {DOCUMENT_COLUMNS} FROM walstore_documents
+WHERE document COLLATE "C" > %(document)s COLLATE "C"
+ORDER BY document COLLATE "C" LIMIT %(count_max)s
+"""
 PUT_DOCUMENTS: Final[LiteralString] = f"""
 INSERT INTO walstore_documents ({DOCUMENT_COLUMNS})
 SELECT * FROM unnest(

@@ -180,6 +180,10 @@ class SqliteLog:
         """What there is, newest first."""
         return await self._read(reads.documents, prefix, count_max)
 
+    async def documents_after(self, document: str, *, count_max: int) -> list[DocumentStatus]:
+        """What there is of the documents above a key, by key."""
+        return await self._read(reads.documents_after, document, count_max)
+
     # ── forgetting ─────────────────────────────────────────────────────────────────────
 
     async def compact(self, removals: Sequence[Removal]) -> Removed:

@@ -271,6 +271,17 @@ def bootstrap(connection: sqlite3.Connection, wanted: Filter) -> Bootstrap:
     return Bootstrap(state.head_seq, state.lowest_seq, events)
 
 
+def documents_after(
+    connection: sqlite3.Connection, document: str, count_max: int
+) -> list[DocumentStatus]:
+    """What there is of the documents above a key, by key."""
+    rows = connection.execute(
+        "SELECT * FROM documents WHERE key > ? ORDER BY key LIMIT ?",
+        (document, max(count_max, 0)),
+    )
+    return [_document(row).status() for row in rows]
+
+
 def documents(connection: sqlite3.Connection, prefix: str, count_max: int) -> list[DocumentStatus]:
     """What there is, newest first."""
     where, values = _where_document(Filter(prefix))

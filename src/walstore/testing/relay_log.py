@@ -493,6 +493,15 @@ class RelayLogContract:
         assert [event.is_deletion for event in found] == [False, False, True]
         assert [event.accepted_ms for event in found] == [NOW_MS + 1, NOW_MS + 2, NOW_MS + 3]
 
+    async def test_all_documents_can_be_gone_through_by_key(self, log: RelayLog) -> None:
+        for key in ("b/2", "a", "b/1", "é", "b", "Z"):
+            await log.append([element("1", key)], NOW_MS)
+        found, last = [], ""
+        while page := await log.documents_after(last, count_max=2):
+            found += [status.document for status in page]
+            last = found[-1]
+        assert found == sorted(found) == ["Z", "a", "b", "b/1", "b/2", "é"]
+
     # ── dominance ──────────────────────────────────────────────────────────────────────
 
     async def test_a_bootstrap_has_only_what_nothing_dominates(self, log: RelayLog) -> None:
