@@ -304,6 +304,59 @@ async def test_there_is_no_hole_when_live_begins_amid_appends(relay: Relay, is_f
             )
 
 
+class LateLog(MemoryLog):
+    """A log whose answers are old by the time that they arrive, when a test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.reads = 0
+
+    async def page(self, *arguments: Any, **options: Any) -> Any:
+        found = await super().page(*arguments, **options)
+        self.reads += 1
+        await self.gate.wait()
+        return found
+
+    async def feed(self, *arguments: Any, **options: Any) -> Any:
+        found = await super().feed(*arguments, **options)
+        self.reads += 1
+        await self.gate.wait()
+        return found
+
+
+@pytest.mark.parametrize("stored", [0, 3])
+@pytest.mark.parametrize("is_feed", [False, True])
+async def test_what_is_stored_while_the_last_page_is_on_its_way_is_not_lost(
+    stored: int, is_feed: bool
+) -> None:
+    log = LateLog()
+    async with (
+        Relay.serve(log) as relay,
+        speaking(relay.url, ANNA) as anna,
+        speaking(relay.url, BEN) as ben,
+    ):
+        for number in range(stored):
+            await anna.append(ANNA, DOCUMENT, {"n": number})
+        log.gate.clear()
+        reads = log.reads
+        if is_feed:
+            await ben.say(tail("live", live=True))
+        else:
+            await ben.say(Pull("live", DOCUMENT, None, 0, 1000, True))
+        await eventually(lambda: log.reads > reads)
+        await anna.append(ANNA, DOCUMENT, {"n": stored})
+        log.gate.set()
+        if is_feed:
+            seqs: list[int] = []
+            while len(seqs) <= stored:
+                seqs += [seq for seq, _ in (await ben.get(Events, "live")).events]
+        else:
+            seqs = [each.seq for each in await ben.elements(stored + 1)]
+        assert seqs == list(range(1, stored + 2))
+
+
 async def test_a_page_says_whether_there_is_more(relay: Relay) -> None:
     async with speaking(relay.url, ANNA) as anna:
         places = [(await anna.append(ANNA, DOCUMENT, {"n": n})).result["ts"] for n in range(5)]
@@ -409,16 +462,16 @@ async def test_many_large_elements_at_once_come_in_messages_that_can_be_read() -
     ):
         await ben.follow(DOCUMENT)
         log.gate.clear()
-        fillers = [{"n": number, "t": "x" * 700_000} for number in range(6)]
+        fillers = [{"n": number, "t": "x" * 700_000} for number in range(9)]
         await anna.say(*[appending(ANNA, DOCUMENT, each, ref=f"{each['n']}") for each in fillers])
         await anna.silence()
         log.gate.set()
-        found = await ben.elements(6)
+        found = await ben.elements(9)
         assert [each.data for each in found] == [canonical_bytes(each) for each in fillers]
         await ben.follow(DOCUMENT, ref="again")
-        assert await ben.elements(6, ref="again") == found
+        assert await ben.elements(9, ref="again") == found
         await ben.say(PullTail("tail", DOCUMENT, None, TS_MAX, 1000))
-        assert await ben.elements(6, ref="tail") == found
+        assert await ben.elements(9, ref="tail") == found
 
 
 async def test_what_was_asked_for_is_sent_as_fast_as_it_is_read(log: RelayLog) -> None:

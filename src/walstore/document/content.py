@@ -18,9 +18,18 @@ from walstore.canon import (
     check_value,
     find_flaw,
 )
-from walstore.crdt import Change, Json, ListChanged, Run, WalCrdt, Writer
+from walstore.crdt import (
+    Change,
+    Json,
+    ListChanged,
+    MapChanged,
+    RegisterChanged,
+    Run,
+    WalCrdt,
+    Writer,
+)
 from walstore.crdt.runs import is_character
-from walstore.document.bases import Bases, ListBase, Shown, edited_base
+from walstore.document.bases import Bases, Edit, ListBase, Shown, edited_base
 from walstore.document.realignment import edits_between, keys_of
 from walstore.document.view import View, frozen, thawed
 from walstore.errors import NameRefusedError, NotJsonError, UsageError
@@ -54,6 +63,7 @@ class Content:
 
     __slots__ = (
         "_bases",
+        "_changes",
         "_check",
         "_check_name_size",
         "_migrated",
@@ -75,6 +85,8 @@ class Content:
         self.version = 0
         self._writer = Writer(crdt, replica)
         self._bases = Bases()
+        # What local edits, and another fold, have changed; None if nobody asks.
+        self._changes: list[Change] | None = None
         self._check = check
         self._check_name_size = check_name
         # Names that were emptied to be used for another kind of value.
@@ -132,6 +144,19 @@ class Content:
             return self.crdt.text(name)
         return tuple([frozen(value) for value in self.crdt.list_values(name)])
 
+    def listen(self) -> None:
+        """Note from now on what is changed here."""
+        self._changes = []
+
+    def take_changes(self) -> list[Change]:
+        """Hand over what was changed here since the last time."""
+        changes, self._changes = self._changes, None if self._changes is None else []
+        return changes or []
+
+    def _changed(self, change: Change) -> None:
+        if self._changes is not None:
+            self._changes.append(change)
+
     # ── plain edits ────────────────────────────────────────────────────────────────────
 
     def set_field(self, name: str, value: Json) -> None:
@@ -140,12 +165,14 @@ class Content:
         self._check_size(value)
         self._writer.set(name, thawed(value))
         self.version += 1
+        self._changed(RegisterChanged(name))
 
     def delete_field(self, name: str) -> None:
         """Delete a register."""
         self._need(name, "register")
         self._writer.delete(name)
         self.version += 1
+        self._changed(RegisterChanged(name))
 
     def insert(self, name: str, index: int, value: Json) -> None:
         """Insert a value before a position of a list."""
@@ -170,12 +197,14 @@ class Content:
         self._check_value(thawed(value), MAP_VALUE_DEPTH_MAX)
         self._writer.put(name, key, thawed(value))
         self.version += 1
+        self._changed(MapChanged(name, key))
 
     def drop(self, name: str, key: str) -> None:
         """Remove a key of an observed-remove map."""
         self._need(name, "map")
         self._writer.drop(name, key)
         self.version += 1
+        self._changed(MapChanged(name, key))
 
     def migrate(self, name: str) -> None:
         """Empty a name of whatever kind it has, so that a register may take its place.
@@ -185,10 +214,12 @@ class Content:
         self._migrated.add(name)
         if self.crdt.has_register(name):
             self._writer.delete(name)
+            self._changed(RegisterChanged(name))
         if name in self.crdt.lists:
             self._remove(name, 0, self.crdt.list_length(name))
         for key in self.crdt.map_items(name):
             self._writer.drop(name, key)
+            self._changed(MapChanged(name, key))
         self.version += 1
 
     # ── reconcile ──────────────────────────────────────────────────────────────────────
@@ -366,12 +397,40 @@ class Content:
         """Go on with another fold of the same document; what was shown is found in it again."""
         before = {name: keys_of(self.crdt, name) for name in self.crdt.list_names()}
         crdt.counter = max(crdt.counter, self.crdt.counter)
+        self._changed_values(crdt)
         self.crdt = crdt
         self.version += 1
         self._writer.move_to(crdt)
         for name in before.keys() | crdt.lists.keys():
             edits = edits_between(before.get(name, []), keys_of(crdt, name))
             self._bases.shift_all(name, edits)
+            self._changed_list(name, edits)
+
+    def _changed_values(self, crdt: WalCrdt) -> None:
+        """Note which registers and map keys are different in another fold."""
+        if self._changes is None:
+            return
+        for name in sorted({*self.crdt.names(), *crdt.names()}):
+            here, there = self.crdt.get_register(name, _ABSENT), crdt.get_register(name, _ABSENT)
+            if _differ(here, there):
+                self._changed(RegisterChanged(name))
+        for name in sorted({*self.crdt.map_names(), *crdt.map_names()}):
+            left, right = self.crdt.map_items(name), crdt.map_items(name)
+            for key in sorted(left.keys() | right.keys()):
+                if _differ(left.get(key, _ABSENT), right.get(key, _ABSENT)):
+                    self._changed(MapChanged(name, key))
+
+    def _changed_list(self, name: str, edits: Sequence[Edit]) -> None:
+        """Note what is different in a list, whose positions count in what was before."""
+        if self._changes is None or not edits:
+            return
+        values, shift = self.crdt.list_values(name), 0
+        for at, removed, inserted in edits:
+            start = at + shift
+            new = values[start : start + inserted]
+            is_text = bool(new) and all(map(is_character, new))
+            self._changed(ListChanged(name, start, removed, "".join(new) if is_text else new))
+            shift += inserted - removed
 
     def take(self) -> list[Run]:
         """Hand over what was recorded since the last time."""
@@ -426,6 +485,7 @@ class Content:
         gone = 0
         for _, size, at in ranges:
             self._writer.remove(name, at - gone, size)
+            self._changed(ListChanged(name, at - gone, size, ""))
             gone += size
         edits = [(at, size, 0) for _, size, at in ranges]
         places: list[int] = []
@@ -437,6 +497,7 @@ class Content:
             places.append(gap - before + come)
             if hunk.inserted:
                 self._write(name, places[-1], hunk.inserted)
+                self._changed(ListChanged(name, places[-1], 0, _as_inserted(hunk.inserted)))
                 come += len(hunk.inserted)
                 edits.append((gap, 0, len(hunk.inserted)))
         self.version += 1
@@ -455,6 +516,7 @@ class Content:
         self._write(name, index, values)
         self.version += 1
         self._bases.edit(name, index, 0, _as_shown(values))
+        self._changed(ListChanged(name, index, 0, _as_inserted(values)))
 
     def _remove(self, name: str, index: int, count: int) -> None:
         if index < 0:
@@ -464,6 +526,7 @@ class Content:
             self._writer.remove(name, index, count)
             self.version += 1
             self._bases.edit(name, index, count, "")
+            self._changed(ListChanged(name, index, count, ""))
 
 
 def _as_shown(values: str | Sequence[Any]) -> Shown:
@@ -475,9 +538,21 @@ def _as_shown(values: str | Sequence[Any]) -> Shown:
     return tuple([frozen(value) for value in values])
 
 
+def _as_inserted(values: str | Sequence[Any]) -> str | list[Any]:
+    """Inserted values as a change names them."""
+    return values if isinstance(values, str) else [thawed(value) for value in values]
+
+
 def _holds(shown: Any, key: str, value: Any) -> bool:
     """Whether a map was shown with a value for a key."""
     return isinstance(shown, Mapping) and key in shown and _same(value, shown[key])
+
+
+def _differ(left: Any, right: Any) -> bool:
+    """Whether two values are different, or only one of them is there."""
+    if left is _ABSENT or right is _ABSENT:
+        return left is not right
+    return not _same(left, right)
 
 
 def _same(left: Any, right: Any) -> bool:

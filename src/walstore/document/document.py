@@ -19,7 +19,8 @@ from typing import Any, Literal
 
 import anyio
 
-from walstore.crdt import Change, Json, WalCrdt
+from walstore.crdt import Json, Run, WalCrdt
+from walstore.document.changed import Changed, Changes
 from walstore.document.content import Content
 from walstore.document.events import Displaced, Event, Gap, Rejection, Rollback
 from walstore.document.faults import (
@@ -34,6 +35,7 @@ from walstore.document.faults import (
     SnapshotRefusedError,
 )
 from walstore.document.history import Blame, Version, blame_list, versions_of
+from walstore.document.journal import Journal, revive_bodies, seal_edits
 from walstore.document.log import DocumentLog, Reading
 from walstore.document.opening import (
     Marks,
@@ -101,6 +103,8 @@ class WalDocument:
         chained: bool = True,
         marks: Marks | None = None,
         on_event: Callable[[Event], None] | None = None,
+        on_changed: Callable[[Changed], None] | None = None,
+        journal: Journal | None = None,
         pool: Executor | None = None,
         now_ms: Callable[[], int] | None = None,
     ) -> None:
@@ -124,6 +128,9 @@ class WalDocument:
             chained: Whether to add the chain to `starfish` elements; `packed` ones have it always.
             marks: The marks of an earlier session.
             on_event: Called with everything that is noticed.
+            on_changed: Called after each edit and each element that was folded, in order, with what
+                it has changed; not for what `open` reads.
+            journal: Where edits are kept until they are in the log, across processes.
             pool: Threads to verify signatures with.
             now_ms: The time in milliseconds since 1970; the system's if left out.
         """
@@ -150,6 +157,10 @@ class WalDocument:
         self._is_strict = strict_sequence
         self._marks = Marks() if marks is None else marks
         self._on_event = on_event
+        self._on_changed = on_changed
+        self._journal = journal
+        # Edits that the journal could not keep yet.
+        self._unkept: list[Run] = []
         # Taking a free lock does not give way to other tasks: an edit is sent without delay.
         self._lock = anyio.Lock(fast_acquire=True)
         self._sealer = Sealer(
@@ -160,8 +171,9 @@ class WalDocument:
             profile=profile,
             is_chained=is_chained,
         )
-        self._outbox = Outbox(self._sealer)
+        self._outbox = Outbox(self._sealer, journal)
         self._is_open = False
+        self._is_restored = False
         self._read_only: str | None = None
         self._log = self._source.new_log()
         self._content = self._new_content(self._log)
@@ -208,7 +220,7 @@ class WalDocument:
 
     async def __aexit__(self, *_: object) -> None:
         self._is_open = False
-        self._outbox.record(self._content.take())
+        self._edited()
         self._marks = self.marks
 
     async def _bootstrap(self) -> None:
@@ -231,7 +243,9 @@ class WalDocument:
         self._log = opening.log
         self._log.crdt.fold_runs(self._content.recorded())
         self._content.replace(self._log.crdt)
-        return self._take_in(opening)
+        folded = self._take_in(opening)
+        self._tell_replaced()
+        return folded
 
     async def _read_anew(self) -> Opening:
         return await open_document(
@@ -247,10 +261,30 @@ class WalDocument:
         if log.is_out_of_order:
             log.crdt = log.refolded(base.crdt if base is not None else None)
         log.crdt.counter = max(log.crdt.counter, self._log.crdt.counter)
-        self._outbox.start(author_seq=log.tracker.highest(own, None), prev=_newest_of(log, own))
+        newest = _newest_of(log, own)
+        self._outbox.start(author_seq=log.tracker.highest(own, None), prev=newest)
+        self._restore(log, newest)
         if base is not None:
             self._outbox.settle(lambda sealed: is_covered(sealed, base))
         self._outbox.carry_over(log)
+
+    def _restore(self, log: DocumentLog, newest: str | None) -> None:
+        """Take over, once, what earlier processes have left."""
+        if self._journal is None or self._is_restored:
+            return
+        left = self._journal.leftover()
+        bodies = revive_bodies(left.bodies, log, self._sealer)
+        author_seq = max(
+            [log.tracker.highest(self._identity.public_key, None)]
+            + [sealed.author_seq or 0 for sealed in bodies]
+        )
+        for edits in left.edits:
+            sealed = seal_edits(edits, self._sealer, author_seq=author_seq + 1, newest=newest)
+            self._journal.seal(edits.session, sealed)
+            author_seq += len(sealed)
+            bodies += sealed
+        self._outbox.restore(bodies, {each.link for each in left.bodies if each.is_acknowledged})
+        self._is_restored = True
 
     def _take_in(self, opening: Opening) -> int:
         """Take note of what came of reading the log; how many elements were folded."""
@@ -265,7 +299,12 @@ class WalDocument:
         return folded
 
     def _new_content(self, log: DocumentLog) -> Content:
-        return Content(log.crdt, self._replica, self._sealer.check_value, self._sealer.check_name)
+        content = Content(
+            log.crdt, self._replica, self._sealer.check_value, self._sealer.check_name
+        )
+        if self._on_changed is not None:
+            content.listen()
+        return content
 
     def _note(self, reading: Reading) -> int:
         """Take in what came of a page; how many elements were folded."""
@@ -409,43 +448,53 @@ class WalDocument:
     def set_field(self, name: str, value: Json) -> None:
         """Write a register."""
         self._writable().set_field(name, value)
+        self._after_edit()
 
     def delete_field(self, name: str) -> None:
         """Delete a register."""
         self._writable().delete_field(name)
+        self._after_edit()
 
     def insert(self, name: str, index: int, value: Json) -> None:
         """Insert a value into a list: at or below 0 at the head, past the end at the end."""
         self._writable().insert(name, index, value)
+        self._after_edit()
 
     def push(self, name: str, value: Json) -> None:
         """Append a value to a list."""
         content = self._writable()
         content.insert(name, content.crdt.list_length(name), value)
+        self._after_edit()
 
     def remove_at(self, name: str, index: int) -> None:
         """Remove an element of a list; nothing happens if there is none at the position."""
         self._writable().remove(name, index)
+        self._after_edit()
 
     def insert_text(self, name: str, index: int, text: str) -> None:
         """Insert characters into a text."""
         self._writable().insert_text(name, index, text)
+        self._after_edit()
 
     def remove_text(self, name: str, index: int, count: int) -> None:
         """Remove characters of a text, or elements of a list."""
         self._writable().remove(name, index, count)
+        self._after_edit()
 
     def put(self, name: str, key: str, value: Json) -> None:
         """Write a key of an observed-remove map."""
         self._writable().put(name, key, value)
+        self._after_edit()
 
     def drop(self, name: str, key: str) -> None:
         """Remove a key of an observed-remove map; a concurrent write of it stays."""
         self._writable().drop(name, key)
+        self._after_edit()
 
     def migrate(self, name: str) -> None:
         """Empty a name, so that it may be used for another kind of value."""
         self._writable().migrate(name)
+        self._after_edit()
 
     def set_text(
         self, name: str, text: str, *, base: View | None = None, caret: int | None = None
@@ -459,6 +508,7 @@ class WalDocument:
             caret: Where the cursor stands in `text` after the edit; tells equal edits apart.
         """
         self._writable().set_text(name, text, base=base, caret=caret)
+        self._after_edit()
 
     def set_list(
         self,
@@ -477,10 +527,12 @@ class WalDocument:
             key: What makes an item the same item after an edit: a member name, or a function.
         """
         self._writable().set_list(name, values, base=base, key=key)
+        self._after_edit()
 
     def update(self, wanted: Mapping[str, Any], *, base: View | None = None) -> None:
         """Make the whole document read as given; what arrived since `base` is kept."""
         self._writable().update(wanted, base=base)
+        self._after_edit()
 
     setText = set_text  # noqa: N815 - the name in the TypeScript package
     setList = set_list  # noqa: N815 - the name in the TypeScript package
@@ -499,7 +551,7 @@ class WalDocument:
         self._writable()
         try:
             async with self._lock:
-                self._outbox.record(self._content.take())
+                self._edited()
                 self._outbox.seal(self._log)
                 return await self._send()
         finally:
@@ -517,7 +569,7 @@ class WalDocument:
                 return ts
             answer = await self._source.transport.append(self.document_key, sealed.body)
             ts = _checked_ts(answer)
-            self._outbox.acknowledge(sealed)
+            self._outbox.acknowledge(sealed, ts)
 
     async def pull(self) -> int:
         """Read, check and fold what is new in the log.
@@ -613,9 +665,9 @@ class WalDocument:
         """
         self._opened()
         async with self._lock:
-            changes: list[Change] = []
+            changes = Changes()
             folded = self._note(self._log.read_again(changes))
-            self._content.follow(changes)
+            self._follow(changes)
             self._restore_order()
         self._tell()
         self._raise()
@@ -634,11 +686,12 @@ class WalDocument:
         crdt.displaced = self._log.crdt.displaced
         self._log.crdt = crdt
         self._content.replace(crdt)
+        self._tell_replaced()
 
     async def _pull(self) -> int:
         folded = 0
         try:
-            async for reading in read_on(self._source, self._log, self._content.follow):
+            async for reading in read_on(self._source, self._log, self._follow):
                 folded += self._note(reading)
         except CheckpointTooOldError:
             folded += await self._restart()
@@ -774,6 +827,38 @@ class WalDocument:
         if self._read_only is not None:
             raise ReadOnlyError(self._read_only)
         return self._opened()
+
+    def _after_edit(self) -> None:
+        # Where nobody waits for it, edits are taken over when they are committed.
+        if self._journal is not None or self._on_changed is not None:
+            self._edited()
+
+    def _edited(self) -> None:
+        """Take over what was edited: keep it, then tell of it."""
+        runs = self._content.take()
+        self._outbox.record(runs)
+        try:
+            if self._journal is not None and (runs or self._unkept):
+                self._unkept += runs
+                self._journal.record(self._unkept)
+                self._unkept = []
+        finally:
+            self._tell_changed("local", self._identity.public_key)
+
+    def _follow(self, changes: Changes) -> None:
+        """Keep up with what was folded, and tell of it."""
+        self._content.follow(changes)
+        if self._on_changed is not None:
+            for changed in changes.by_element():
+                self._on_changed(changed)
+
+    def _tell_replaced(self) -> None:
+        self._tell_changed("remote", "")
+
+    def _tell_changed(self, origin: Literal["local", "remote"], author: str) -> None:
+        changes = self._content.take_changes()
+        if changes and self._on_changed is not None:
+            self._on_changed(Changed(origin, author, None, changes))
 
     def _tell(self) -> None:
         """Tell what was noticed, each thing once, whatever else went wrong."""

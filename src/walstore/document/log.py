@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from walstore.canon import Json, find_flaw
 from walstore.crdt import Change, Run, WalCrdt
+from walstore.document.changed import Changes
 from walstore.document.entries import Entries, Entry, Part, Stretch
 from walstore.document.events import Event, Fork, Rejection
 from walstore.document.gaps import SequenceTracker
@@ -336,6 +337,8 @@ class DocumentLog:
         if gap is not None:
             reading.events.append(gap)
         self.crdt.fold_runs(typing.runs(), changes)
+        if isinstance(changes, Changes):
+            changes.close(typing.author, stretch.times[-1])
         reading.folded.parts.append(stretch)
         return True
 
@@ -369,11 +372,13 @@ class DocumentLog:
             return own
         if not self._is_writer(element.author):
             raise MalformedError("element", "its author may not write")
-        envelope = self._open(element, header)
+        envelope = self.open_envelope(element, header)
         self._check_counters(envelope, element.ts)
         entry = Entry(element, link, header, envelope.author_seq, envelope.runs)
         self._enter(entry, events)
         self.crdt.fold_runs(envelope.runs, changes)
+        if isinstance(changes, Changes):
+            changes.close(entry.author, entry.ts)
         return entry
 
     def _is_covered(self, author: str, header: Header | None) -> bool:
@@ -382,7 +387,14 @@ class DocumentLog:
             f"{author}:{header.session}", 0
         )
 
-    def _open(self, element: Element, header: Header | None) -> Envelope:
+    def open_envelope(self, element: Element, header: Header | None) -> Envelope:
+        """Open an element and read what is inside.
+
+        Raises:
+            UnreadableError: Its key is not at hand.
+            SealRejectedError: The seal does not fit.
+            MalformedError: What is inside is not an envelope.
+        """
         if element.data.get("v") == 2:
             if header is None or element.data.get("author") != element.author:
                 raise MalformedError("envelope", "`author` is not the one who signed")

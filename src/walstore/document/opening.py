@@ -22,6 +22,7 @@ from enum import Enum
 from typing import Literal, NamedTuple
 
 from walstore.crdt import Change, MapChanged, WalCrdt
+from walstore.document.changed import Changes
 from walstore.document.events import Event, Gap, Rejection, Rollback
 from walstore.document.ledger import Entry
 from walstore.document.log import DocumentLog, Reading, highest_counter, ts_of
@@ -220,7 +221,7 @@ async def _trust(
 
 
 async def read_on(
-    source: Source, log: DocumentLog, follow: Callable[[list[Change]], None] | None = None
+    source: Source, log: DocumentLog, follow: Callable[[Changes], None] | None = None
 ) -> AsyncIterator[Reading]:
     """Read a log from where it was left to its end, page by page.
 
@@ -236,7 +237,7 @@ async def read_on(
     while True:
         before = log.checkpoint
         page = await source.transport.pull(source.document_key, before)
-        changes: list[Change] | None = None if follow is None else []
+        changes = None if follow is None else Changes()
         reading = log.read(page, changes)
         if follow is not None and changes:
             follow(changes)

@@ -13,11 +13,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 
 from walstore.canon import canonical_bytes
 from walstore.crdt import Run, WalCrdt
+from walstore.crdt.convert import joined
 from walstore.document.entries import Entry
+from walstore.document.journal import Journal
 from walstore.document.log import DocumentLog
 from walstore.document.sealing import Sealed, Sealer
 from walstore.wire.element import Element
@@ -30,6 +32,7 @@ class Outbox:
     __slots__ = (
         "_acknowledged",
         "_author_seq",
+        "_journal",
         "_news",
         "_prev",
         "_recorded",
@@ -38,9 +41,10 @@ class Outbox:
         "_seq",
     )
 
-    def __init__(self, sealer: Sealer) -> None:
-        """Seal with `sealer`, from the session's first element on."""
+    def __init__(self, sealer: Sealer, journal: Journal | None = None) -> None:
+        """Seal with `sealer`, from the session's first element on, and keep it in a journal."""
         self._sealer = sealer
+        self._journal = journal
         self._recorded: list[Run] = []
         self._sealed: deque[Sealed] = deque()
         self._acknowledged: dict[str, Sealed] = {}
@@ -85,7 +89,19 @@ class Outbox:
 
     def record(self, runs: list[Run]) -> None:
         """Take over edits."""
-        self._recorded += runs
+        for run in runs:
+            if not self._recorded or not joined(self._recorded[-1], run):
+                self._recorded.append(run)
+
+    def restore(self, bodies: Iterable[Sealed], acknowledged: Container[str]) -> None:
+        """Go on with what earlier sessions have sealed."""
+        for sealed in bodies:
+            if sealed.link in acknowledged:
+                self._acknowledged[sealed.link] = sealed
+            else:
+                self._sealed.append(sealed)
+            self._prev = sealed.link
+            self.observe(sealed.author_seq or 0)
 
     def seal(self, log: DocumentLog) -> None:
         """Seal what was recorded, and let the log know it as its own."""
@@ -99,6 +115,8 @@ class Outbox:
             prev=self._prev,
             seen=seen,
         )
+        if self._journal is not None:
+            self._journal.seal(self._sealer.session, bodies)
         self._recorded = []
         for replica in seen:
             del self._news[replica]
@@ -122,6 +140,8 @@ class Outbox:
             prev = None if sealed.header is None else sealed.header.prev
             prev = renewed[prev].link if prev in renewed else prev
             renewed[sealed.link] = self._sealer.renew(sealed, prev)
+        if self._journal is not None:
+            self._journal.renew(list(renewed.values()))
         self._sealed = deque(renewed.values())
         for sealed in waiting:
             log.disown(sealed.link)
@@ -133,8 +153,10 @@ class Outbox:
         """What is to be sent next, None if nothing waits."""
         return self._sealed[0] if self._sealed else None
 
-    def acknowledge(self, sealed: Sealed) -> None:
+    def acknowledge(self, sealed: Sealed, ts: int) -> None:
         """A relay says that it holds what was sent."""
+        if self._journal is not None:
+            self._journal.acknowledge(sealed.link, ts)
         self._sealed.remove(sealed)
         self._acknowledged[sealed.link] = sealed
 
@@ -143,12 +165,20 @@ class Outbox:
         acknowledged, self._acknowledged = self._acknowledged, {}
         gone = [sealed for link, sealed in acknowledged.items() if not log.holds(link)]
         self._sealed.extendleft(reversed(gone))
+        if self._journal is not None and acknowledged:
+            for sealed in gone:
+                self._journal.acknowledge(sealed.link, None)
+            self._journal.confirm([link for link in acknowledged if log.holds(link)])
 
     def settle(self, is_covered: Callable[[Sealed], bool]) -> None:
         """Let go of what a snapshot covers: it was in the log, and may be pruned there by now."""
-        self._sealed = deque([sealed for sealed in self._sealed if not is_covered(sealed)])
+        waiting = [*self._acknowledged.values(), *self._sealed]
+        covered = {sealed.link for sealed in waiting if is_covered(sealed)}
+        self._sealed = deque([sealed for sealed in self._sealed if sealed.link not in covered])
         acknowledged = self._acknowledged.items()
-        self._acknowledged = {link: own for link, own in acknowledged if not is_covered(own)}
+        self._acknowledged = {link: own for link, own in acknowledged if link not in covered}
+        if self._journal is not None and covered:
+            self._journal.confirm(covered)
 
     def carry_over(self, log: DocumentLog) -> None:
         """Take what is on its way into a new fold of the log."""

@@ -1,4 +1,4 @@
-"""What a document needs from outside: a log to append to and pull from, a place for snapshots.
+"""What a document needs from outside: a log, a place for snapshots, and one for records.
 
 - Adapters keep these promises; the suites in `walstore.testing` check them.
 - A failure of the network is a `TransportError`. Absence is an answer, never an error, and an
@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from walstore.errors import TransportError
@@ -107,5 +107,60 @@ class SnapshotStore(Protocol):
         Raises:
             SnapshotConflictError: The stored revision is another one.
             TransportError: It is not known to be stored.
+        """
+        ...
+
+
+class StoredRecord(NamedTuple):
+    """The text of a record and the revision that a replacement has to name."""
+
+    text: str
+    revision: str
+
+
+class RecordConflictError(TransportError):
+    """Somebody else has written the record since it was read."""
+
+    def __init__(self) -> None:
+        super().__init__("the record was replaced by somebody else", retryable=True)
+
+
+class RecordStore(Protocol):
+    """Small texts beside a log, by name, replaced by compare and swap.
+
+    A name is 1 to 32 of the letters a to z, a text at most `RECORD_BYTES_MAX` bytes of UTF-8
+    without control characters.
+    """
+
+    async def read_record(self, document_key: str, name: str) -> StoredRecord | None:
+        """The stored record, or None if there definitely is none.
+
+        Raises:
+            TransportError: It is not known whether there is one.
+        """
+        ...
+
+    async def write_record(
+        self, document_key: str, name: str, text: str, revision: str | None
+    ) -> str:
+        """Replace the revision that was read, None if there was none; the new revision.
+
+        Writing the same text again is never a conflict.
+
+        Raises:
+            RecordConflictError: The stored revision is another one.
+            TransportError: It is not known to be stored.
+        """
+        ...
+
+
+class GrantStore(Protocol):
+    """Where signed grants of roles are published; a relay's part of who may do what."""
+
+    async def publish_grant(self, grant: Mapping[str, Any]) -> None:
+        """Have a signed grant count from now on.
+
+        Raises:
+            TransportError: It is not known to count, or is refused.
         """
         ...

@@ -63,6 +63,11 @@ class Sealer:
 
     __slots__ = ("_document_key", "_encryptor", "_identity", "_is_chained", "_profile", "_session")
 
+    @property
+    def session(self) -> str:
+        """The session that it seals for."""
+        return self._session
+
     def __init__(
         self,
         document_key: str,
@@ -118,6 +123,7 @@ class Sealer:
         author_seq: int,
         prev: str | None,
         seen: Mapping[str, int],
+        session: str | None = None,
     ) -> list[Sealed]:
         """Make the bodies of a commit.
 
@@ -127,13 +133,15 @@ class Sealer:
             author_seq: The author's seq of the first body, for version 1.
             prev: The link to the author's newest element.
             seen: What is new since of others.
+            session: Whose edits they are, if not this session's.
         """
         waiting, bodies = [runs], []
         while waiting:
             part = waiting.pop()
             sealed = None
             if _fits(part, self._profile):
-                header = Header(self._session, seq, prev, seen) if self._is_chained else None
+                writer = self._session if session is None else session
+                header = Header(writer, seq, prev, seen) if self._is_chained else None
                 sealed = self._seal_one(part, header, author_seq)
             if sealed is None or self._is_to_be_cut(sealed):
                 left, right = _halves(part)
@@ -160,7 +168,7 @@ class Sealer:
             data = outer_starfish(self._encryptor.seal(inner, context), header)
         else:
             assert header is not None, "packed elements are always chained"
-            inner = inner_packed(f"{author}:{self._session}", runs)
+            inner = inner_packed(f"{author}:{header.session}", runs)
             data = outer_packed(self._encryptor.seal(inner, context), author, header)
         canonical = canonical_bytes(data)
         signed = signing_input_of(Domain.APPEND, self._document_key, canonical)

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from walstore.canon import Json, canonical_bytes, parse
+from walstore.canon import INTEGER_MAX, Json, canonical_bytes, parse
 from walstore.document.ports import RawElement
 from walstore.errors import MalformedError
 from walstore.local.database import Database
@@ -133,7 +133,13 @@ class LocalFile:
         return found if isinstance(found, int) else 0
 
     def raise_epoch_floor(self, epoch: int) -> None:
-        """Let no keyring fall behind an epoch; a lower one than before changes nothing."""
+        """Let no keyring fall behind an epoch; a lower one than before changes nothing.
+
+        Raises:
+            NotStorableError: It is beyond what every peer reads exactly.
+        """
+        if epoch > INTEGER_MAX:
+            raise NotStorableError("a key epoch", f"it exceeds {INTEGER_MAX}")
         if epoch > self.epoch_floor:
             self._put(_EPOCH_FLOOR, epoch)
 

@@ -64,7 +64,7 @@ class Queue:
     def record(self, session: str, packed: bytes) -> int:
         """Append an edit and return its number, greater than all before it."""
         if len(packed) > RECORDED_BYTES_MAX or len(session) > SESSION_SIZE_MAX:
-            raise NotStorableError("an edit", f"{len(packed)} bytes, or its session, are too many")
+            raise NotStorableError("an edit", "it, or the name of its session, is too large")
         number = self._number + 1
         row = recorded_row(number, session, packed)
         self._database.execute("INSERT INTO recorded VALUES (?, ?, ?, ?)", row)

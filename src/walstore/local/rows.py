@@ -57,7 +57,9 @@ class Pending(NamedTuple):
     recorded: list[Recorded]
     bodies: list[OutboxBody]
 
-    def __len__(self) -> int:
+    @property
+    def size(self) -> int:
+        """How many edits and bodies there are."""
         return len(self.recorded) + len(self.bodies)
 
 

@@ -1,9 +1,10 @@
 """What becomes of a damaged file: its unsent edits are saved, and the file is moved aside.
 
-    <file>, <file>-wal ──► <file>.damaged-1, <file>.damaged-1-wal     as they were found
+    <file>, <file>-wal ──► <file>.damaged-1, <file>.damaged-1-wal
                        └─► <file>.unsent-1.jsonl                      what could still be read
 
-- Nothing is deleted. The unsent edits are durable before the file is moved, so whoever is
+- Nothing is deleted. Closing the file copies what is good of its log into it; the log is kept as it
+  was. The unsent edits are durable before the file is moved, so whoever is
   interrupted finds the damage again; at worst the edits are saved twice, and resent twice.
 - Reading happens in a copy. If its first page is no good, it gets the one that every file has.
 - Rows are read from both ends up to the damage, then one by one in between; what does not match
@@ -89,7 +90,7 @@ def _set_aside(
     log = log_of(path)
     with _workshop(path) as workshop:
         found = _find(path, workshop)
-        saved = len(found.pending)
+        saved = found.pending.size
         if saved:
             draft = workshop / unsent.name
             write_unsent(
@@ -148,7 +149,7 @@ def _find(path: Path, workshop: Path) -> _Found:
     if as_it_is.lost == 0:
         return as_it_is
     mended = _read_copy(path, workshop / "mended", is_mended=True)
-    return max(as_it_is, mended, key=lambda found: (len(found.pending), found.lost is not None))
+    return max(as_it_is, mended, key=lambda found: (found.pending.size, found.lost is not None))
 
 
 def _read_copy(path: Path, copy: Path, *, is_mended: bool) -> _Found:

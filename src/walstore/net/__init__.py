@@ -9,12 +9,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from walstore.errors import UsageError
-from walstore.net.memory import MemorySnapshots, MemoryTransport
+from walstore.net.memory import MemoryRecords, MemorySnapshots, MemoryTransport
 
 if TYPE_CHECKING:
     from walstore.net.websocket import WebSocketTransport
 
-__all__ = ["MemorySnapshots", "MemoryTransport", "WebSocketTransport", "WebsocketsMissingError"]
+__all__ = [
+    "MemoryRecords",
+    "MemorySnapshots",
+    "MemoryTransport",
+    "WebSocketTransport",
+    "WebsocketsMissingError",
+]
 
 
 class WebsocketsMissingError(UsageError, ImportError):

@@ -17,7 +17,7 @@ offline: everything that waits fails, and so does whatever is asked, at once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -32,6 +32,7 @@ from walstore.net.faults import (
     NotAdmittedError,
     OfflineError,
     PresenceRefusedError,
+    RecordRefusedError,
     RelayFaultError,
     TooLargeError,
     TransportClosedError,
@@ -43,8 +44,11 @@ from walstore.net.outgoing import Outgoing
 from walstore.net.pending import Pending
 from walstore.net.requests import (
     PendingAppend,
+    PendingGrant,
+    PendingKeep,
     PendingPage,
     PendingPut,
+    PendingRecord,
     PendingSnapshot,
     PendingTail,
 )
@@ -61,7 +65,12 @@ from walstore.wire.frames import (
     read_client_frame,
     read_relay_frame,
 )
-from walstore.wire.limits import ELEMENT_BYTES_MAX, PRESENCE_BYTES_MAX, SNAPSHOT_BYTES_MAX
+from walstore.wire.frames.fields import WrongError, read_record_name, read_record_text
+from walstore.wire.limits import (
+    ELEMENT_BYTES_MAX,
+    PRESENCE_BYTES_MAX,
+    SNAPSHOT_BYTES_MAX,
+)
 
 # A presence as it is passed on: what was said, and who said it.
 _PRESENCE_FRAME_SIZE_MAX = PRESENCE_BYTES_MAX + 1024
@@ -140,6 +149,33 @@ class RelayClient:
         if len(text) > SNAPSHOT_BYTES_MAX:
             raise TooLargeError(len(text), SNAPSHOT_BYTES_MAX)
         return self._ask(PendingPut(self._outgoing.next_ref(), document, text, revision), now_ms)
+
+    def get_record(self, document: str, name: str, now_ms: int) -> PendingRecord:
+        """Ask for a record; raises as `append` does.
+
+        Raises:
+            RecordRefusedError: No record has that name.
+        """
+        _check_record(read_record_name, name)
+        return self._ask(PendingRecord(self._outgoing.next_ref(), document, name), now_ms)
+
+    def keep_record(
+        self, document: str, name: str, text: str, *, revision: str | None, now_ms: int
+    ) -> PendingKeep:
+        """Replace a revision of a record; raises as `append` does.
+
+        Raises:
+            RecordRefusedError: No record has that name or that text.
+        """
+        _check_record(read_record_name, name)
+        _check_record(read_record_text, text)
+        ref = self._outgoing.next_ref()
+        return self._ask(PendingKeep(ref, document, name, text, revision), now_ms)
+
+    def publish_grant(self, grant: Mapping[str, Any], now_ms: int) -> PendingGrant:
+        """Publish a signed grant; raises as `append` does."""
+        prefix = str(grant.get("prefix", ""))
+        return self._ask(PendingGrant(self._outgoing.next_ref(), prefix, dict(grant)), now_ms)
 
     def forget(self, pending: Pending[Any]) -> None:
         """Nobody waits for this answer any more."""
@@ -337,3 +373,10 @@ class RelayClient:
         self._subscriptions.resume(now_ms)
         for document, presence in self._presences.items():
             self._outgoing.announce(document, presence)
+
+
+def _check_record(read: Callable[[object], str], value: str) -> None:
+    try:
+        read(value)
+    except WrongError as error:
+        raise RecordRefusedError(str(error)) from None

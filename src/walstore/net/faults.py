@@ -146,6 +146,18 @@ class PresenceRefusedError(UsageError):
         self.reason = reason
 
 
+class RecordRefusedError(UsageError):
+    """A record that no relay keeps.
+
+    Attributes:
+        reason: Why not.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the record cannot be kept: {reason}")
+        self.reason = reason
+
+
 def error_of(refusal: Refusal, document_key: str, log: str | None) -> TransportError:
     """What a refused call raises.
 

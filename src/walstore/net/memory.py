@@ -1,4 +1,4 @@
-"""A log and a snapshot store in memory: for tests, and for documents within one process.
+"""Logs, snapshots and records in memory: for tests, and for documents within one process.
 
 - It keeps every promise of the ports: a `ts` that always increases, the same `ts` for the same
   element, ascending pages, replacement by compare and swap.
@@ -8,10 +8,18 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from hashlib import sha256
 from typing import Any
 
 from walstore.canon import canonical_bytes, content_hash, parse
-from walstore.document.ports import Body, RawElement, SnapshotConflictError, StoredSnapshot
+from walstore.document.ports import (
+    Body,
+    RawElement,
+    RecordConflictError,
+    SnapshotConflictError,
+    StoredRecord,
+    StoredSnapshot,
+)
 from walstore.wire.limits import PULL_ELEMENTS_MAX
 
 
@@ -70,6 +78,32 @@ class MemorySnapshots:
         if (stored.revision if stored is not None else None) != revision:
             raise SnapshotConflictError
         self._documents[snapshot_key] = canonical_bytes(document)
+
+
+class MemoryRecords:
+    """Records by document key and name."""
+
+    def __init__(self) -> None:
+        self._records: dict[tuple[str, str], StoredRecord] = {}
+
+    async def read_record(self, document_key: str, name: str) -> StoredRecord | None:
+        """The stored record, or None."""
+        return self._records.get((document_key, name))
+
+    async def write_record(
+        self, document_key: str, name: str, text: str, revision: str | None
+    ) -> str:
+        """Replace a revision; the same text again is never a conflict.
+
+        Raises:
+            RecordConflictError: The stored revision is another one.
+        """
+        stored, new = self._records.get((document_key, name)), sha256(text.encode()).hexdigest()
+        current = None if stored is None else stored.revision
+        if current not in (revision, new):
+            raise RecordConflictError
+        self._records[document_key, name] = StoredRecord(text, new)
+        return new
 
 
 def _ts(element: RawElement) -> int:

@@ -8,8 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from hashlib import sha256
+from typing import Any
 
-from walstore.document.ports import Body, RawElement
+from walstore.document.ports import (
+    Body,
+    RawElement,
+    RecordConflictError,
+    SnapshotConflictError,
+    StoredRecord,
+)
+from walstore.errors import TransportError
 from walstore.net.faults import FalseAnswerError, RelayFaultError
 from walstore.net.pending import Pending
 from walstore.wire.frames import (
@@ -18,11 +26,15 @@ from walstore.wire.frames import (
     Delivered,
     Elements,
     EndOfStored,
+    GetRecord,
     GetSnapshot,
+    KeepRecord,
     Ok,
+    PublishGrant,
     Pull,
     PullTail,
     PutSnapshot,
+    Record,
     RelayFrame,
     SnapshotPiece,
 )
@@ -213,6 +225,79 @@ class PendingPut(Pending[None]):
             self.settle(None)
         else:
             self.fail(FalseAnswerError())
+
+
+class PendingRecord(Pending[StoredRecord | None]):
+    """A record that is read."""
+
+    def __init__(self, ref: str, document: str, name: str) -> None:
+        super().__init__(ref, document)
+        self._name = name
+
+    def frames(self, log: str | None) -> Iterator[ClientFrame]:
+        self.is_sent = True
+        yield GetRecord(self.ref, self.document, self._name)
+
+    def take(self, frame: RelayFrame) -> None:
+        if not isinstance(frame, Record):
+            raise _wrong(frame, "a record")
+        self.log = frame.log
+        if frame.text is None or frame.revision is None:
+            self.settle(None)
+        elif sha256(frame.text.encode()).hexdigest() == frame.revision:
+            self.settle(StoredRecord(frame.text, frame.revision))
+        else:
+            self.fail(FalseAnswerError())
+
+
+class PendingKeep(Pending[str]):
+    """A record on its way; the answer is its revision."""
+
+    is_write = True
+
+    def __init__(self, ref: str, document: str, name: str, text: str, revision: str | None) -> None:
+        self._text = text.encode()
+        super().__init__(ref, document, len(self._text))
+        self._name = name
+        self._revision = revision
+
+    def frames(self, log: str | None) -> Iterator[ClientFrame]:
+        self.is_sent = True
+        text = self._text.decode()
+        yield KeepRecord(self.ref, self.document, log, self._name, self._revision, text)
+
+    def fail(self, error: TransportError) -> None:
+        # A relay has one code for both conflicts.
+        is_conflict = isinstance(error, SnapshotConflictError)
+        super().fail(RecordConflictError() if is_conflict else error)
+
+    def take(self, frame: RelayFrame) -> None:
+        if not isinstance(frame, Ok):
+            raise _wrong(frame, "a record that was kept")
+        new = sha256(self._text).hexdigest()
+        if frame.result.get("revision") == new:
+            self.settle(new)
+        else:
+            self.fail(FalseAnswerError())
+
+
+class PendingGrant(Pending[None]):
+    """A grant on its way."""
+
+    is_write = True
+
+    def __init__(self, ref: str, document: str, grant: dict[str, Any]) -> None:
+        super().__init__(ref, document)
+        self._grant = grant
+
+    def frames(self, log: str | None) -> Iterator[ClientFrame]:
+        self.is_sent = True
+        yield PublishGrant(self.ref, self._grant)
+
+    def take(self, frame: RelayFrame) -> None:
+        if not isinstance(frame, Ok):
+            raise _wrong(frame, "a grant")
+        self.settle(None)
 
 
 def read_ts(value: object) -> int:

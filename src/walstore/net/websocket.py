@@ -1,4 +1,4 @@
-"""Logs and snapshots on a relay, over one websocket for many documents.
+"""Logs, snapshots and records on a relay, over one websocket for many documents.
 
 - The connection is made and kept in the background, for the length of an `async with` block. It is
   made again whenever it is lost, and everything goes on where it was.
@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from walstore.canon import canonical_bytes, parse
-from walstore.document.ports import Body, RawElement, StoredSnapshot
+from walstore.document.ports import Body, RawElement, StoredRecord, StoredSnapshot
 from walstore.document.snapshot import SNAPSHOT_SUFFIX
 from walstore.errors import MalformedError
 from walstore.net.backoff import Backoff
@@ -52,7 +52,7 @@ _READS_MAX = 4
 
 
 class WebSocketTransport:
-    """Logs and snapshots on a relay: a `Transport` and a `SnapshotStore`."""
+    """A relay: a `Transport`, a `SnapshotStore`, a `RecordStore` and a `GrantStore`."""
 
     def __init__(
         self,
@@ -238,6 +238,45 @@ class WebSocketTransport:
             self._check_open()
             pending = self._client.put_snapshot(key, text, revision, self._now_ms())
             await self._answer(pending)
+
+    # ── records and grants ─────────────────────────────────────────────────────────────
+
+    async def read_record(self, document_key: str, name: str) -> StoredRecord | None:
+        """The stored record, or None if the relay says that there is none.
+
+        Raises:
+            OtherLogError: The relay holds another log under this key.
+            RelayRefusalError: The relay does not hand it out.
+            TransportError: It is not known whether there is one.
+        """
+        key = self._checked(document_key)
+        return await self._answer(self._client.get_record(key, name, self._now_ms()))
+
+    async def write_record(
+        self, document_key: str, name: str, text: str, revision: str | None
+    ) -> str:
+        """Replace the revision that was read, None if there was none; the new revision.
+
+        Raises:
+            RecordConflictError: The stored revision is another one.
+            OtherLogError: The relay holds another log under this key.
+            RelayRefusalError: The relay did not take it.
+            TransportError: It is not known to be stored.
+        """
+        key, now_ms = self._checked(document_key), self._now_ms()
+        return await self._answer(
+            self._client.keep_record(key, name, text, revision=revision, now_ms=now_ms)
+        )
+
+    async def publish_grant(self, grant: Mapping[str, Any]) -> None:
+        """Have a signed grant of roles count from now on.
+
+        Raises:
+            RelayRefusalError: The relay did not take it.
+            TransportError: It is not known to count.
+        """
+        self._check_open()
+        await self._answer(self._client.publish_grant(grant, self._now_ms()))
 
     # ── following ──────────────────────────────────────────────────────────────────────
 

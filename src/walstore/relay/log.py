@@ -81,7 +81,7 @@ class Accepted(NamedTuple):
 
 
 class Conflict(NamedTuple):
-    """A snapshot was not stored: another revision is current, or covers more."""
+    """A snapshot or record was not stored: another revision is current, or covers more."""
 
     revision: str | None
     reason: str
@@ -183,6 +183,13 @@ class Bootstrap(NamedTuple):
 
 class StoredSnapshot(NamedTuple):
     """The current snapshot of a document."""
+
+    revision: str
+    text: bytes
+
+
+class StoredRecord(NamedTuple):
+    """A record of a document; its revision is the SHA-256 of its text."""
 
     revision: str
     text: bytes
@@ -327,6 +334,20 @@ class RelayLog(Protocol):
         """Every grant that counts."""
         ...
 
+    async def record(self, document: str, name: str) -> StoredRecord | None:
+        """A record of a document."""
+        ...
+
+    async def put_record(
+        self, document: str, name: str, text: bytes, revision: str | None
+    ) -> str | Conflict:
+        """Replace a revision of a record, and return the new one; None if there must not be any.
+
+        The same text again is answered as before. It is a conflict if the current revision is
+        another one than the one to replace.
+        """
+        ...
+
     async def put_setting(self, name: str, value: Any) -> None:
         """Keep a JSON value under a name."""
         ...
@@ -347,6 +368,11 @@ class RelayLog(Protocol):
 def log_id(relay_id: str, document: str) -> str:
     """Names the log that a database holds under a document key."""
     return sha256(f"walstore-log-v1\n{relay_id}\n{document}".encode()).hexdigest()[:32]
+
+
+def record_revision(text: bytes) -> str:
+    """Names a record by its text."""
+    return sha256(text).hexdigest()
 
 
 def dominates(left: Event, right: Event) -> bool:

@@ -31,7 +31,9 @@ from walstore.relay.log import (
     Removal,
     Removed,
     Row,
+    StoredRecord,
     StoredSnapshot,
+    record_revision,
 )
 
 
@@ -56,6 +58,7 @@ class MemoryLog:
         self._min_seq = 1
         self._readers: dict[str, dict[str, ReaderMark]] = {}
         self._grants: dict[tuple[str, str, str], dict[str, Any]] = {}
+        self._records: dict[tuple[str, str], StoredRecord] = {}
         self._settings: dict[str, bytes] = {}
 
     @property
@@ -295,6 +298,21 @@ class MemoryLog:
     async def grants(self) -> list[dict[str, Any]]:
         """Every grant that counts."""
         return deepcopy(list(self._grants.values()))
+
+    async def record(self, document: str, name: str) -> StoredRecord | None:
+        """A record of a document."""
+        return self._records.get((document, name))
+
+    async def put_record(
+        self, document: str, name: str, text: bytes, revision: str | None
+    ) -> str | Conflict:
+        """Replace a revision of a record; the same text again is answered as before."""
+        stored, new = self._records.get((document, name)), record_revision(text)
+        current = None if stored is None else stored.revision
+        if current not in (revision, new):
+            return Conflict(current, "another record is current")
+        self._records[document, name] = StoredRecord(new, text)
+        return new
 
     async def put_setting(self, name: str, value: Any) -> None:
         """Keep a JSON value under a name."""

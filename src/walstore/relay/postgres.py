@@ -8,7 +8,7 @@
 - When the connection is lost during a commit, a new one finds out how it ended. Only if the
   server does not come back meanwhile is the outcome unknown; the same element may then be
   appended again, and keeps its place if it was stored.
-- The other changes (compaction, readers, grants, settings) say what is to be; after a lost
+- The other changes (compaction, readers, grants, records, settings) say what is to be; after a lost
   connection they are simply made again.
 """
 
@@ -45,7 +45,9 @@ from walstore.relay.log import (
     Removal,
     Removed,
     Row,
+    StoredRecord,
     StoredSnapshot,
+    record_revision,
 )
 from walstore.relay.postgres_batch import (
     Batch,
@@ -372,7 +374,7 @@ class PostgresLog:
             raised = head._replace(min_seq=max(head.min_seq, min(min_seq, head.seq + 1)))
             await connection.execute(queries.SET_HEAD, with_checksum(raised))
 
-    # ── readers, grants, settings ──────────────────────────────────────────────────────
+    # ── readers, grants, records, settings ─────────────────────────────────────────────
 
     async def note_readers(self, marks: Sequence[ReaderMark]) -> None:
         """Remember how far readers are; a mark replaces that reader's former one."""
@@ -396,6 +398,31 @@ class PostgresLog:
         """Every grant that counts."""
         (rows,) = await self._read(Query(queries.GRANTS, {}))
         return [json.loads(checked(columns, "a grant")[-1]) for columns in rows]
+
+    async def record(self, document: str, name: str) -> StoredRecord | None:
+        """A record of a document."""
+        (rows,) = await self._read(Query(queries.RECORD, {"document": document, "name": name}))
+        if not rows:
+            return None
+        return StoredRecord(*checked(rows[0], f"the record {name!r} of {document!r}")[2:])
+
+    async def put_record(
+        self, document: str, name: str, text: bytes, revision: str | None
+    ) -> str | Conflict:
+        """Replace a revision of a record; the same text again is answered as before."""
+        row = with_checksum((document, name, record_revision(text), text))
+        names = ("document", "name", "revision", "body", "checksum")
+        values = {**dict(zip(names, row, strict=True)), "replaced": revision}
+        change = queries.ADD_RECORD if revision is None else queries.REPLACE_RECORD
+        async with self._keeper.take() as connection:
+            changed = await connection.execute(change, values)
+        if changed.rowcount:
+            return record_revision(text)
+        stored = await self.record(document, name)
+        if stored is not None and stored.text == text:
+            return stored.revision
+        current = None if stored is None else stored.revision
+        return Conflict(current, "another record is current")
 
     async def put_setting(self, name: str, value: Any) -> None:
         """Keep a JSON value under a name."""

@@ -207,6 +207,19 @@ GRANTS: Final = """
 SELECT place, issued_ms, accepted_ms, body, checksum FROM walstore_grants
 ORDER BY issued_ms, place
 """
+RECORD: Final = """
+SELECT document, name, revision, body, checksum FROM walstore_records
+WHERE document = %(document)s AND name = %(name)s
+"""
+ADD_RECORD: Final = """
+INSERT INTO walstore_records (document, name, revision, body, checksum)
+VALUES (%(document)s, %(name)s, %(revision)s, %(body)s, %(checksum)s)
+ON CONFLICT (document, name) DO NOTHING
+"""
+REPLACE_RECORD: Final = """
+UPDATE walstore_records SET revision = %(revision)s, body = %(body)s, checksum = %(checksum)s
+WHERE document = %(document)s AND name = %(name)s AND revision = %(replaced)s
+"""
 PUT_SETTING: Final = """
 INSERT INTO walstore_settings (name, value, checksum) VALUES (%s, %s, %s)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value, checksum = excluded.checksum

@@ -3,7 +3,7 @@
     walstore_head ──── one row: who we are, the newest seq. Its lock is the order of acceptance.
     walstore_documents one row a document: head, floor and counts
     walstore_events ── one row an element or snapshot, for ever; the payload may go
-    walstore_readers, walstore_grants, walstore_settings
+    walstore_readers, walstore_grants, walstore_records, walstore_settings
 
 - They stand in the first schema of the search path, made there by whoever comes first.
 - Every row carries a checksum over the others of its columns.
@@ -97,6 +97,16 @@ _TABLES: tuple[LiteralString, ...] = (
         accepted_ms bigint NOT NULL,
         body        bytea  NOT NULL,
         checksum    bytea  NOT NULL
+    )
+    """,
+    """
+    CREATE TABLE walstore_records (
+        document text  COLLATE "C" NOT NULL,
+        name     text  COLLATE "C" NOT NULL,
+        revision text  COLLATE "C" NOT NULL,
+        body     bytea NOT NULL,
+        checksum bytea NOT NULL,
+        PRIMARY KEY (document, name)
     )
     """,
     """

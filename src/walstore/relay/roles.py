@@ -103,6 +103,7 @@ class Roles:
         self._granted: dict[str, PrefixTable[dict[str, Grant]]] = {}
         self._issued: dict[str, int] = {}
         self._answers: dict[tuple[Role, str, str], int] = {}
+        self._is_open = False
 
     @classmethod
     def open_to_all(cls) -> Roles:
@@ -110,6 +111,7 @@ class Roles:
         roles = cls()
         everyone: _Holders = {role: {_ANY_KEY} for role in Role if role is not Role.GRANT}
         roles._prefixes.at("", everyone)
+        roles._is_open = True
         return roles
 
     @classmethod
@@ -149,6 +151,12 @@ class Roles:
         if any(now_ms < self._until(role, key, prefix, is_prefix=True) for key in keys):
             return True
         return not keys and self._is_held(role, _NO_KEY, prefix, is_prefix=True)
+
+    def may_keep(self, document: str, keys: Set[str], now_ms: int) -> bool:
+        """Whether they may replace the records of a document: who reads and writes it."""
+        # Where nobody gives roles, readers alone decide whose records they believe.
+        role = Role.WRITE if self._is_open else Role.GRANT
+        return self.allows(role, document, keys, now_ms)
 
     def may_grant(self, grant: Grant, now_ms: int) -> bool:
         """Whether a grant is its issuer's to give, and may be kept.
@@ -205,7 +213,7 @@ class Roles:
                 )
                 for by_issuer in by_prefix.covering(text)
                 for grant in by_issuer.values()
-                if role in grant.roles
+                if role in grant.roles and grant.covers(text, is_prefix=is_prefix)
             ),
             default=0,
         )

@@ -57,10 +57,13 @@ from walstore.wire.frames import (
     Append,
     Code,
     FollowChanges,
+    GetRecord,
     GetSnapshot,
+    KeepRecord,
     Ok,
     Pull,
     PullTail,
+    Record,
     Refusal,
     Request,
     SetPresence,
@@ -173,8 +176,7 @@ class Relay:
             authority=None if public_url is None else authority_of(public_url),
             now_ms=_system_ms if now_ms is None else now_ms,
         )
-        for grant in await log.grants():
-            relay.roles.add(read_grant(grant))
+        await relay._load_grants()
         told = settings or Settings(
             host=host,
             limits=relay.limits,
@@ -207,7 +209,7 @@ class Relay:
                 compression=None,
                 extensions=[_COMPRESSION] if compression else None,
                 max_size=relay.limits.frame_bytes_max,
-                max_queue=64,
+                max_queue=16,
                 write_limit=2**16,
                 server_header=None,
                 logger=_quiet_logger(),
@@ -335,6 +337,10 @@ class Relay:
                 await self._get_snapshot(peer, order)
             case PutWhole():
                 await self._put_snapshot(peer, order)
+            case GetRecord():
+                await self._get_record(peer, order)
+            case KeepRecord():
+                await self._keep_record(peer, order)
             case FollowChanges():
                 self._feeds.follow(peer, order)
             case Request():
@@ -427,16 +433,41 @@ class Relay:
                 current = {"revision": verdict.revision}
                 peer.send(Refusal(order.ref, Code.CONFLICT, verdict.reason, current))
 
+    # ── records ────────────────────────────────────────────────────────────────────────
+
+    async def _get_record(self, peer: Peer, frame: GetRecord) -> None:
+        stored = await self.log.record(frame.document, frame.name)
+        revision, text = (None, None) if stored is None else (stored.revision, stored.text.decode())
+        await peer.drained()
+        peer.send(Record(frame.ref, revision, text, log_id(self.log.relay_id, frame.document)))
+
+    async def _keep_record(self, peer: Peer, frame: KeepRecord) -> None:
+        verdict = await self.log.put_record(
+            frame.document, frame.name, frame.text.encode(), frame.revision
+        )
+        if isinstance(verdict, Conflict):
+            current = {"revision": verdict.revision}
+            peer.send(Refusal(frame.ref, Code.CONFLICT, verdict.reason, current))
+        else:
+            peer.send(Ok(frame.ref, {"revision": verdict}))
+
     # ── in the background ──────────────────────────────────────────────────────────────
 
     async def _follow_notices(self) -> None:
         """Hand out what other processes of this relay have stored."""
-        seq = (await self.log.feed(TS_MAX, None, Filter(), count_max=1, bytes_max=1)).head_seq
+        seq: int | None = None
         async for _ in self.log.notices():
             try:
-                seq = await self._hand_out_since(seq)
+                # The first notice says that listening has begun: what came before is read once.
+                seq = await self._hand_out_since(seq) if seq is not None else await self._begin()
             except LogError as error:
                 _logger.error("%s", error)
+
+    async def _begin(self) -> int:
+        head = await self.log.feed(TS_MAX, None, Filter(), count_max=1, bytes_max=1)
+        self._following.resume_all()
+        self._feeds.wake()
+        return head.head_seq
 
     async def _hand_out_since(self, seq: int) -> int:
         while True:
@@ -466,11 +497,17 @@ class Relay:
     async def _renew_grants(self) -> None:
         """Take in what was granted through other processes, and let expired ones end."""
         try:
-            for grant in await self.log.grants():
-                self.roles.add(read_grant(grant))
+            await self._load_grants()
         except LogError as error:
             _logger.error("%s", error)
         self._recheck()
+
+    async def _load_grants(self) -> None:
+        for grant in await self.log.grants():
+            try:
+                self.roles.add(read_grant(grant))
+            except MalformedError as error:
+                _logger.error("a grant that was kept is not understood: %s", error)
 
     async def _note_readers(self) -> None:
         self._readers.note_all(self.peers)

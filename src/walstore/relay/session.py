@@ -32,8 +32,10 @@ from walstore.wire.frames import (
     Code,
     FollowChanges,
     FrameError,
+    GetRecord,
     GetSnapshot,
     Hello,
+    KeepRecord,
     Ok,
     PublishGrant,
     Pull,
@@ -96,6 +98,8 @@ Order = (
     | PullTail
     | GetSnapshot
     | PutWhole
+    | GetRecord
+    | KeepRecord
     | FollowChanges
     | Request
     | SetPresence
@@ -236,6 +240,14 @@ class Session:
                 return [*replaced, frame]
             case PutSnapshot():
                 return self._take_piece(frame, now_ms)
+            case GetRecord():
+                self._check_document(frame.document, None, Role.READ, self.keys, now_ms)
+                return [*self._replace(frame.ref), frame]
+            case KeepRecord():
+                if not self._roles.may_keep(frame.document, self.keys, now_ms):
+                    raise self._restricted(Role.GRANT)
+                self._check_key(frame.document, frame.log)
+                return [*self._replace(frame.ref), frame]
             case FollowChanges():
                 if not self.may_follow(frame.prefix, now_ms):
                     raise self._restricted(Role.READ)
@@ -285,6 +297,9 @@ class Session:
     ) -> None:
         if not self._roles.allows(role, document, keys, now_ms):
             raise self._restricted(role)
+        self._check_key(document, log)
+
+    def _check_key(self, document: str, log: str | None) -> None:
         if document.endswith(RESERVED_SUFFIX):
             raise _RefusedError(Code.INVALID, f"keys ending in {RESERVED_SUFFIX} are reserved")
         if log is not None and log != (here := log_id(self._relay_id, document)):

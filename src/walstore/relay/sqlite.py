@@ -39,6 +39,7 @@ from walstore.relay.log import (
     Removal,
     Removed,
     Row,
+    StoredRecord,
     StoredSnapshot,
 )
 from walstore.relay.sqlite_file import Check, Mark, connect, explained, prepare, read_state
@@ -210,7 +211,7 @@ class SqliteLog:
         """Let go of the replay of everything below a seq; the rows stay."""
         await self._write(writes.trim, min_seq)
 
-    # ── readers, grants, settings ──────────────────────────────────────────────────────
+    # ── readers, grants, records, settings ─────────────────────────────────────────────
 
     async def note_readers(self, marks: Sequence[ReaderMark]) -> None:
         """Remember how far readers are; a mark replaces that reader's former one."""
@@ -227,6 +228,16 @@ class SqliteLog:
     async def grants(self) -> list[dict[str, Any]]:
         """Every grant that counts."""
         return await self._read(reads.grants)
+
+    async def record(self, document: str, name: str) -> StoredRecord | None:
+        """A record of a document."""
+        return await self._read(reads.record, document, name)
+
+    async def put_record(
+        self, document: str, name: str, text: bytes, revision: str | None
+    ) -> str | Conflict:
+        """Replace a revision of a record; the same text again is answered as before."""
+        return await self._write(writes.put_record, document, name, text, revision)
 
     async def put_setting(self, name: str, value: Any) -> None:
         """Keep a JSON value under a name."""

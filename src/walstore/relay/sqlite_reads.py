@@ -21,7 +21,9 @@ from walstore.relay.log import (
     Page,
     ReaderMark,
     Row,
+    StoredRecord,
     StoredSnapshot,
+    record_revision,
 )
 from walstore.relay.sqlite_file import read_state
 from walstore.relay.sqlite_rows import (
@@ -302,6 +304,17 @@ def grants(connection: sqlite3.Connection) -> list[dict[str, Any]]:
     """Every grant that counts."""
     rows = connection.execute("SELECT * FROM grants")
     return [_parsed(checked(row, "a grant")[4]) for row in rows]
+
+
+def record(connection: sqlite3.Connection, key: str, name: str) -> StoredRecord | None:
+    """A record of a document."""
+    row = connection.execute(
+        "SELECT * FROM records WHERE document = ? AND name = ?", (key, name)
+    ).fetchone()
+    if row is None:
+        return None
+    text = checked(row, f"the record {name!r} of {key!r}")[2].encode()
+    return StoredRecord(record_revision(text), text)
 
 
 def settings(connection: sqlite3.Connection) -> dict[str, Any]:

@@ -4,7 +4,7 @@
     documents ─ one row a document: head, floor and counts
     events ──── one row an element or snapshot, for ever, in the relay's order
     payloads ── what the events carry, until it is compacted
-    readers, grants, settings
+    readers, grants, records, settings
 
 - Payloads stand apart, so that compacting them frees whole pages, and rows are read without them.
 - An element has its payload if it is above its document's floor; a snapshot says so itself.
@@ -108,6 +108,15 @@ TABLES: Final = (
         checksum INTEGER NOT NULL,
         PRIMARY KEY (by_key, to_key, prefix)
     ) STRICT, WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE records (
+        document TEXT    NOT NULL,
+        name     TEXT    NOT NULL,
+        text     TEXT    NOT NULL,
+        checksum INTEGER NOT NULL,
+        PRIMARY KEY (document, name)
+    ) STRICT
     """,
     """
     CREATE TABLE settings (

@@ -20,6 +20,7 @@ from walstore.relay.log import (
     ReaderMark,
     Removal,
     Removed,
+    record_revision,
 )
 from walstore.relay.sqlite_reads import (
     current_snapshot,
@@ -27,6 +28,7 @@ from walstore.relay.sqlite_reads import (
     documents_of,
     marks,
     parts,
+    record,
 )
 from walstore.relay.sqlite_rows import (
     EVENT_COLUMNS,
@@ -305,6 +307,26 @@ def put_grant(
         sealed(row),
     )
     return None, state
+
+
+def put_record(
+    connection: sqlite3.Connection,
+    state: State,
+    document: str,
+    name: str,
+    text: bytes,
+    revision: str | None,
+) -> tuple[str | Conflict, State]:
+    """Replace a revision of a record."""
+    stored, new = record(connection, document, name), record_revision(text)
+    current = None if stored is None else stored.revision
+    if current == new:
+        return new, state
+    if current != revision:
+        return Conflict(current, "another record is current"), state
+    row = (document, name, text.decode())
+    connection.execute("INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?)", sealed(row))
+    return new, state
 
 
 def put_setting(

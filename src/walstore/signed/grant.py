@@ -1,6 +1,7 @@
 """Signed grants: a key that may give roles gives them to another one, or takes them back.
 
-- A grant names one prefix of document keys and one key; an empty list of roles revokes.
+- A grant names one prefix of document keys, or exactly one document, and one key; an empty list
+  of roles revokes.
 - What is signed is a domain tag and the canonical text of every other member.
 - One spelling each: roles are sorted and unique, keys are lower-case hex, nothing else is inside.
 - Reading yields a `Grant` whose signature is good. Whether its issuer holds the role `grant` is
@@ -26,7 +27,7 @@ PREFIX_SIZE_MAX = 512
 _DOMAIN = b"walstore-grant-v1\n"
 _VERSION = 1
 _REQUIRED = frozenset({"v", "prefix", "to", "roles", "by", "at", "signature"})
-_OPTIONAL = frozenset({"expires"})
+_OPTIONAL = frozenset({"exact", "expires"})
 
 
 class Role(StrEnum):
@@ -58,12 +59,13 @@ class Grant:
     """Roles that one key gives to another; its signature was checked.
 
     Attributes:
-        prefix: The documents whose keys begin with exactly this text.
+        prefix: The documents whose keys begin with exactly this text, or are it.
         to: Who gets the roles.
         roles: The roles, sorted; none to take them back.
         by: Who gives them, and has signed.
         at_ms: When; of several by one key for one prefix and one key, the newest counts.
         expires_ms: From when on it no longer holds; None for never.
+        is_exact: Whether it is for the one document whose key is the prefix.
     """
 
     prefix: str
@@ -72,6 +74,11 @@ class Grant:
     by: str
     at_ms: int
     expires_ms: int | None
+    is_exact: bool = False
+
+    def covers(self, text: str, *, is_prefix: bool) -> bool:
+        """Whether it is for a document, or for all with a prefix, that begin with its prefix."""
+        return not self.is_exact or (text == self.prefix and not is_prefix)
 
 
 def sign_grant(
@@ -82,6 +89,7 @@ def sign_grant(
     roles: Iterable[str],
     at_ms: int,
     expires_ms: int | None = None,
+    is_exact: bool = False,
 ) -> dict[str, Any]:
     """A grant as it is published.
 
@@ -92,6 +100,7 @@ def sign_grant(
         roles: Which; none to take them back.
         at_ms: The time, in milliseconds since 1970.
         expires_ms: When it ends.
+        is_exact: Whether it is for the one document whose key is the prefix.
 
     Raises:
         GrantError: An argument is not what a grant can hold.
@@ -104,6 +113,7 @@ def sign_grant(
         "by": identity.public_key,
         "at": at_ms,
         **({} if expires_ms is None else {"expires": expires_ms}),
+        **({"exact": True} if is_exact else {}),
     }
     if flaw := _find_flaw(members):
         raise GrantError(flaw)
@@ -137,6 +147,7 @@ def _grant_of(members: dict[str, Any]) -> Grant:
         by=members["by"],
         at_ms=members["at"],
         expires_ms=members.get("expires"),
+        is_exact="exact" in members,
     )
 
 
@@ -154,6 +165,8 @@ def _find_flaw(members: dict[str, Any]) -> str | None:
             return f"`{name}` is not a public key"
     if not _is_list_of_roles(members["roles"]):
         return "`roles` is not a sorted list of known roles, each once"
+    if members.get("exact", True) is not True:
+        return "`exact` is not true"
     return _time_flaw(members)
 
 

@@ -34,8 +34,11 @@ from walstore.relay.log import (
     RelayLog,
     Removal,
     Row,
+    StoredRecord,
     log_id,
+    record_revision,
 )
+from walstore.wire.limits import RECORD_BYTES_MAX
 
 NOW_MS = 1_700_000_000_000
 ALICE = sha256(b"alice").hexdigest()
@@ -127,6 +130,7 @@ class RelayLogContract:
         assert await log.readers("notes/a") == []
         assert await log.grants() == []
         assert await log.settings() == {}
+        assert await log.record("notes/a", "roster") is None
 
     async def test_the_relay_id_names_one_database(self, log: RelayLog) -> None:
         assert len(log.relay_id) == 32
@@ -933,6 +937,75 @@ class RelayLogContract:
         assert found == {(grant["by"], grant["to"], grant["prefix"]): grant for grant in grants}
         assert len(await log.grants()) == len(grants)
 
+    async def test_a_record_is_read_back_as_it_was(self, log: RelayLog) -> None:
+        text = '{"a":"日本🦉\\u0000 \'\\""}'.encode()
+        revision = await log.put_record("notes/a", "roster", text, None)
+        assert revision == sha256(text).hexdigest() == record_revision(text)
+        assert await log.record("notes/a", "roster") == StoredRecord(revision, text)
+        assert await log.record("notes/a", "keyring") is None
+        assert await log.record("notes/A", "roster") is None
+
+    async def test_a_record_replaces_the_revision_that_it_names(self, log: RelayLog) -> None:
+        first = await _keep(log, b"one", None)
+        second = await _keep(log, b"two", first)
+        assert await log.record("notes/a", "roster") == StoredRecord(second, b"two")
+        for stale in (None, first, "00" * 32):
+            assert await log.put_record("notes/a", "roster", b"three", stale) == Conflict(
+                second, "another record is current"
+            )
+        assert await log.record("notes/a", "roster") == StoredRecord(second, b"two")
+
+    async def test_a_record_replaces_nothing_where_there_is_none(self, log: RelayLog) -> None:
+        answer = await log.put_record("notes/a", "roster", b"one", "00" * 32)
+        assert answer == Conflict(None, "another record is current")
+        assert await log.record("notes/a", "roster") is None
+
+    async def test_the_same_record_again_is_answered_as_before(self, log: RelayLog) -> None:
+        first = await _keep(log, b"one", None)
+        second = await _keep(log, b"two", first)
+        # The answer to either may have been lost.
+        assert await log.put_record("notes/a", "roster", b"two", first) == second
+        assert await log.put_record("notes/a", "roster", b"two", None) == second
+        assert await log.put_record("notes/a", "roster", b"two", second) == second
+        answer = await log.put_record("notes/a", "roster", b"one", None)
+        assert isinstance(answer, Conflict)
+
+    async def test_a_record_may_return_to_an_earlier_text(self, log: RelayLog) -> None:
+        first = await _keep(log, b"one", None)
+        second = await _keep(log, b"two", first)
+        assert await _keep(log, b"one", second) == first
+        assert await log.record("notes/a", "roster") == StoredRecord(first, b"one")
+
+    async def test_of_records_at_once_one_wins(self, log: RelayLog) -> None:
+        base = await _keep(log, b"base", None)
+        texts = [b"%d" % number for number in range(8)]
+        answers = await asyncio.gather(
+            *(log.put_record("notes/a", "roster", text, base) for text in texts)
+        )
+        (winner,) = [answer for answer in answers if isinstance(answer, str)]
+        stored = await log.record("notes/a", "roster")
+        assert stored is not None
+        assert stored.revision == winner
+        assert all(answer.revision == winner for answer in answers if isinstance(answer, Conflict))
+
+    async def test_records_stand_side_by_side_and_are_no_events(self, log: RelayLog) -> None:
+        for document in _ODD_KEYS:
+            for name in ("roster", "keyring"):
+                text = f"{document} {name}".encode()
+                await log.put_record(document, name, text, None)
+        for document in _ODD_KEYS:
+            for name in ("roster", "keyring"):
+                stored = await log.record(document, name)
+                assert stored is not None
+                assert stored.text == f"{document} {name}".encode()
+        assert (await _feed(log)).head_seq == 0
+        assert await log.documents("", count_max=10) == []
+
+    async def test_a_large_record_is_kept_whole(self, log: RelayLog) -> None:
+        text = "ü".encode() * (RECORD_BYTES_MAX // 2)
+        revision = await _keep(log, text, None)
+        assert await log.record("notes/a", "roster") == StoredRecord(revision, text)
+
     async def test_settings_keep_json_values(self, log: RelayLog) -> None:
         values: dict[str, Any] = {
             "none": None,
@@ -995,6 +1068,12 @@ async def _one(log: RelayLog, text: str, now_ms: int) -> Accepted:
 async def _put(log: RelayLog, new: NewSnapshot, now_ms: int = NOW_MS) -> Accepted:
     answer = await log.put_snapshot(new, now_ms)
     assert isinstance(answer, Accepted), answer
+    return answer
+
+
+async def _keep(log: RelayLog, text: bytes, revision: str | None) -> str:
+    answer = await log.put_record("notes/a", "roster", text, revision)
+    assert isinstance(answer, str), answer
     return answer
 
 

@@ -60,6 +60,12 @@ SNAPSHOT_BYTES_MAX = 64 * 2**20
 # One piece of a snapshot's text, in characters: at six bytes each, escaped, it still fits a frame.
 SNAPSHOT_PIECE_SIZE = 2**17
 
+# A small signed document beside a log: a keyring or a roster of about a thousand members.
+RECORD_BYTES_MAX = 256 * 2**10
+
+# What a record is called.
+RECORD_NAME_SIZE_MAX = 32
+
 # What a client calls a request.
 REF_SIZE_MAX = 64
 

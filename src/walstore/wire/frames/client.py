@@ -24,6 +24,8 @@ from walstore.wire.frames.fields import (
     read_document,
     read_log,
     read_name,
+    read_record_name,
+    read_record_text,
     read_ref,
     read_revision,
     ref_of,
@@ -107,6 +109,25 @@ class PutSnapshot(NamedTuple):
     is_last: bool
 
 
+class GetRecord(NamedTuple):
+    """Asks for a record of a document."""
+
+    ref: str
+    document: str
+    name: str
+
+
+class KeepRecord(NamedTuple):
+    """Replaces a revision of a record; None if there must not be any."""
+
+    ref: str
+    document: str
+    log: str | None
+    name: str
+    revision: str | None
+    text: str
+
+
 class FollowChanges(NamedTuple):
     """Asks for what was accepted, in the relay's order; None in a filter means any."""
 
@@ -153,6 +174,8 @@ ClientFrame = (
     | PullTail
     | GetSnapshot
     | PutSnapshot
+    | GetRecord
+    | KeepRecord
     | FollowChanges
     | Request
     | SetPresence
@@ -182,6 +205,10 @@ def client_frame(frame: ClientFrame) -> bytes:
             )
         case PutSnapshot():
             return orjson.dumps(["PUT", *frame])
+        case GetRecord():
+            return orjson.dumps(["RECORD", *frame])
+        case KeepRecord():
+            return orjson.dumps(["KEEP", *frame])
         case FollowChanges():
             return orjson.dumps(["CHANGES", frame.ref, _changes_filter(frame)])
         case Request():
@@ -313,6 +340,23 @@ def _put_snapshot(members: list[Any], _: bytes) -> PutSnapshot:
     )
 
 
+def _get_record(members: list[Any], _: bytes) -> GetRecord:
+    ref, document, name = take(members, 3)
+    return GetRecord(read_ref(ref), read_document(document), read_record_name(name))
+
+
+def _keep_record(members: list[Any], _: bytes) -> KeepRecord:
+    ref, document, log, name, revision, text = take(members, 6)
+    return KeepRecord(
+        read_ref(ref),
+        read_document(document),
+        read_log(log),
+        read_record_name(name),
+        read_revision(revision),
+        read_record_text(text),
+    )
+
+
 _CHANGES = frozenset(
     {"mode", "prefix", "since", "until_seq", "limit", "documents", "authors", "kinds", "live"}
 )
@@ -387,6 +431,8 @@ _CLIENT_READERS: dict[str, Callable[[list[Any], bytes], ClientFrame]] = {
     "PULL": _pull,
     "SNAPSHOT": _get_snapshot,
     "PUT": _put_snapshot,
+    "RECORD": _get_record,
+    "KEEP": _keep_record,
     "CHANGES": _changes,
     "REQ": _request,
     "PRESENCE": _set_presence,

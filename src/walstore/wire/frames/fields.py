@@ -13,12 +13,15 @@ from walstore.wire.frames.codes import Code, FrameError
 from walstore.wire.limits import (
     DOCUMENT_KEY_SIZE_MAX,
     FRAME_BYTES_MAX,
+    RECORD_BYTES_MAX,
+    RECORD_NAME_SIZE_MAX,
     REF_SIZE_MAX,
     REQUEST_IDS_MAX,
     TS_MAX,
 )
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_CONTROL = re.compile("[\x00-\x1f]")
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -106,6 +109,26 @@ def read_log(value: object) -> str | None:
 
 def read_revision(value: object) -> str | None:
     return None if value is None else hex_of(value, "the revision", 64)
+
+
+def read_record_name(value: object) -> str:
+    name = text_of(value, "the name", RECORD_NAME_SIZE_MAX, 1)
+    if name.strip("abcdefghijklmnopqrstuvwxyz"):
+        raise WrongError("the name is not of the letters a to z")
+    return name
+
+
+def read_record_text(value: object) -> str:
+    # It has at least as many bytes as characters, so that what is far too large is not encoded.
+    if type(value) is str and len(value) > RECORD_BYTES_MAX:
+        raise WrongError(f"more than {RECORD_BYTES_MAX} bytes", Code.TOO_LARGE)
+    text = text_of(value, "the text", RECORD_BYTES_MAX, 1)
+    if len(text.encode()) > RECORD_BYTES_MAX:
+        raise WrongError(f"more than {RECORD_BYTES_MAX} bytes", Code.TOO_LARGE)
+    # Each would take six bytes in a frame; JSON has none but between its members.
+    if _CONTROL.search(text):
+        raise WrongError("the text has control characters")
+    return text
 
 
 def integer_of(value: object, what: str, largest: int = TS_MAX, smallest: int = 0) -> int:

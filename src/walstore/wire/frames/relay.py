@@ -21,6 +21,7 @@ from walstore.wire.frames.fields import (
     object_of,
     read_array,
     read_document,
+    read_record_text,
     read_ref,
     read_revision,
     ref_of,
@@ -96,6 +97,15 @@ class SnapshotPiece(NamedTuple):
     log: str
 
 
+class Record(NamedTuple):
+    """A record of a document; None if there is none."""
+
+    ref: str
+    revision: str | None
+    text: str | None
+    log: str
+
+
 class FeedStatus(NamedTuple):
     """Where a changes feed starts."""
 
@@ -141,6 +151,7 @@ RelayFrame = (
     | Elements
     | EndOfStored
     | SnapshotPiece
+    | Record
     | FeedStatus
     | Events
     | EventStatus
@@ -167,6 +178,9 @@ def relay_frame(frame: RelayFrame) -> bytes:
         case SnapshotPiece():
             text = [frame.ref, frame.revision, frame.text, frame.is_last, {"log": frame.log}]
             return orjson.dumps(["SNAPSHOT", *text])
+        case Record():
+            record = [frame.ref, frame.revision, frame.text, {"log": frame.log}]
+            return orjson.dumps(["RECORD", *record])
         case FeedStatus():
             return orjson.dumps(["STATUS", *frame])
         case Events():
@@ -303,6 +317,18 @@ def _snapshot_piece(members: list[Any], _: bytes) -> SnapshotPiece:
     )
 
 
+def _record(members: list[Any], _: bytes) -> Record:
+    ref, revision, text, options = take(members, 4)
+    if (revision is None) is not (text is None):
+        raise WrongError("a record that is there and is not")
+    return Record(
+        read_ref(ref),
+        read_revision(revision),
+        None if text is None else read_record_text(text),
+        hex_of(object_of(options, "the options").get("log"), "the log", 32),
+    )
+
+
 def _feed_status(members: list[Any], _: bytes) -> FeedStatus:
     ref, status = take(members, 2)
     return FeedStatus(read_ref(ref), object_of(status, "the status"))
@@ -350,6 +376,7 @@ _RELAY_READERS: dict[str, Callable[[list[Any], bytes], RelayFrame]] = {
     "ELEMENTS": _elements,
     "EOSE": _end_of_stored,
     "SNAPSHOT": _snapshot_piece,
+    "RECORD": _record,
     "STATUS": _feed_status,
     "EVENTS": _events,
     "EVENT-STATUS": _event_status,

@@ -1,0 +1,1 @@
+"""Documents that a UI holds: read and edited at once, told in deltas, durable and live."""
