@@ -26,6 +26,7 @@ from walstore.local import (
     Recorded,
 )
 from walstore.local.file import SLOT_BYTES_MAX
+from walstore.local.guard import Guard
 
 
 @pytest.fixture
@@ -137,6 +138,9 @@ def test_numbers_that_sqlite_has_no_room_for_are_refused(path: Path) -> None:
         assert file.head() == 0
         with pytest.raises(NotStorableError):
             file.put_state(b"", 2**80)
+        with pytest.raises(NotStorableError):
+            file.raise_epoch_floor(2**53)
+        assert file.epoch_floor == 0
         assert file.page(-(2**80), 2**80) == file.tail(2**80, 2**80) == []
 
 
@@ -200,7 +204,7 @@ def test_edits_are_never_replaced_by_nothing(path: Path) -> None:
         number = file.record("s", b"1")
         with pytest.raises(NotStorableError):
             file.seal("s", number, [])
-        assert len(file.pending()) == 1
+        assert file.pending().size == 1
 
 
 def test_sealing_the_same_bodies_twice_keeps_them_once(path: Path) -> None:
@@ -208,7 +212,7 @@ def test_sealing_the_same_bodies_twice_keeps_them_once(path: Path) -> None:
         number = file.record("s", b"1")
         for _ in range(2):
             file.seal("s", number, [body("s", 1, [b"1"])])
-        assert len(file.pending()) == 1
+        assert file.pending().size == 1
 
 
 def test_text_that_is_no_unicode_comes_back(path: Path) -> None:
@@ -248,7 +252,16 @@ def test_a_file_is_open_once_in_a_process(path: Path) -> None:
                 open_file(name)
         file.record("s", b"still open")
     with open_file(link) as file:
-        assert len(file.pending()) == 1
+        assert file.pending().size == 1
+
+
+def test_who_holds_the_lock_keeps_others_out_even_while_there_is_no_file(path: Path) -> None:
+    guard = Guard.acquire(path)
+    with pytest.raises(LocalFileInUseError):
+        open_file(path)
+    assert not path.exists()
+    guard.close()
+    open_file(path).close()
 
 
 def test_a_file_is_open_in_one_process(path: Path) -> None:
@@ -262,7 +275,7 @@ def test_a_file_is_open_in_one_process(path: Path) -> None:
     with open_file(path) as file:
         file.record("s", b"1")
         assert run_script(script, path) == "refused"
-        assert len(file.pending()) == 1
+        assert file.pending().size == 1
     assert run_script(script, path) == "open"
 
 
@@ -286,7 +299,7 @@ def test_a_forked_child_does_not_inherit_the_file(path: Path) -> None:
     )
     assert run_script(script, path) == "1 2"
     with open_file(path) as file:
-        assert len(file.pending()) == 2
+        assert file.pending().size == 2
 
 
 def test_a_file_that_is_let_go_of_without_closing_can_be_opened_again(path: Path) -> None:
@@ -297,7 +310,7 @@ def test_a_file_that_is_let_go_of_without_closing_can_be_opened_again(path: Path
     )
     run_script(script, path)
     with open_file(path) as file:
-        assert len(file.pending()) == 1
+        assert file.pending().size == 1
 
 
 def test_only_the_owner_may_read_the_files(path: Path) -> None:

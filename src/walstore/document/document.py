@@ -191,8 +191,11 @@ class WalDocument:
 
     # ── opening ────────────────────────────────────────────────────────────────────────
 
-    async def open(self) -> WalDocument:
+    async def open(self, *, posture: Posture | None = None) -> WalDocument:
         """Bootstrap from the snapshot and the log; calling it again does nothing.
+
+        Args:
+            posture: What to believe of the snapshot this time, if not what was said before.
 
         Raises:
             RejectedElementsError: Something was rejected; the document is open all the same.
@@ -206,7 +209,7 @@ class WalDocument:
         async with self._lock:
             if self._is_open:
                 return self
-            await self._bootstrap()
+            await self._bootstrap(posture or self._posture)
             self._is_open = True
         self._tell()
         self._raise(is_opening=True)
@@ -223,8 +226,8 @@ class WalDocument:
         self._edited()
         self._marks = self.marks
 
-    async def _bootstrap(self) -> None:
-        opening = await self._read_anew()
+    async def _bootstrap(self, posture: Posture) -> None:
+        opening = await self._read_anew(posture)
         self._check_session(opening.log)
         self._carry_over(opening)
         self._log, self._content = opening.log, self._new_content(opening.log)
@@ -236,7 +239,7 @@ class WalDocument:
         What is not in the log yet, sealed or not, is kept, and so is what was shown.
         """
         self._marks = self.marks
-        return self._go_on_from(await self._read_anew())
+        return self._go_on_from(await self._read_anew(self._posture))
 
     def _go_on_from(self, opening: Opening) -> int:
         self._carry_over(opening)
@@ -247,10 +250,10 @@ class WalDocument:
         self._tell_replaced()
         return folded
 
-    async def _read_anew(self) -> Opening:
+    async def _read_anew(self, posture: Posture) -> Opening:
         return await open_document(
             self._source,
-            self._posture,
+            posture,
             retain_tail_n=self._retained.maxlen or 0,
             marks=self._marks,
         )
@@ -617,6 +620,18 @@ class WalDocument:
         if collect is None:
             return await self._publish(lambda: self._draft(over_gaps))
         return await self._publish(lambda: self._draft_cut(collect))
+
+    def own_snapshot(self) -> dict[str, Any] | None:
+        """The fold of what was read, signed by this reader for itself, to open from next time.
+
+        Returns:
+            The snapshot, or None if something is missing that may still come.
+        """
+        self._opened()
+        if self._log.is_waiting or self._log.tracker.gaps():
+            return None
+        draft = self._draft(over_gaps=True)
+        return self._producer._replace(profile=Profile.PACKED, is_chained=True).sign(draft)
 
     async def delete_document(self) -> dict[str, Any]:
         """Delete everything up to now: store a snapshot that says so, for all to see.

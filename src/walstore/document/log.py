@@ -162,6 +162,11 @@ class DocumentLog:
         """Whether an element was read in the log itself."""
         return link in self._known
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether elements are kept aside that may count later."""
+        return bool(self.unreadable or self._unproven or self._too_far)
+
     def own_unread(self) -> list[Entry]:
         """The own elements, sent or not, that were not read in the log yet."""
         return list(self._own.values())

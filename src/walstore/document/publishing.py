@@ -90,7 +90,7 @@ class Producer(NamedTuple):
             if stored is not None and self._covers(stored, draft):
                 return cast("dict[str, Any]", stored.document)
             if document is None:
-                document = self._sign(draft)
+                document = self.sign(draft)
             revision = None if stored is None else stored.revision
             try:
                 await store.write(self.source.snapshot_key, document, revision)
@@ -122,7 +122,12 @@ class Producer(NamedTuple):
             raise SnapshotConflictError
         return False
 
-    def _sign(self, draft: Draft) -> dict[str, Any]:
+    def sign(self, draft: Draft) -> dict[str, Any]:
+        """Sign a snapshot.
+
+        Raises:
+            SnapshotRefusedError: It holds a name that servers drop.
+        """
         log = draft.log
         if draft.fold is None:
             return make_deletion(

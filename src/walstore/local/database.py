@@ -288,7 +288,8 @@ def _check_structure(connection: sqlite3.Connection, path: Path) -> None:
     for scope in ("",) if is_small else (f"({table})" for table in QUEUE_TABLES):
         (verdict,) = connection.execute(f"PRAGMA quick_check{scope}").fetchone()
         if verdict != "ok":
-            raise DamageFoundError(verdict.partition("\n")[0])
+            # The first line only names the database.
+            raise DamageFoundError(verdict.splitlines()[-1])
 
 
 def _read_tick(connection: sqlite3.Connection) -> int:
