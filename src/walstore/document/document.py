@@ -57,6 +57,7 @@ from walstore.document.ports import (
     Transport,
 )
 from walstore.document.publishing import BarrierMovedError, Draft, Producer, obstacles
+from walstore.document.revoked import Revoked, nobody_revoked
 from walstore.document.sealing import Sealer
 from walstore.document.snapshot import Cut, Snapshot, deletion_cuts, newest_cut
 from walstore.document.view import View
@@ -92,6 +93,7 @@ class WalDocument:
         identity: Identity,
         writers: Keys,
         snapshot_role: Keys,
+        revoked: Revoked = nobody_revoked,
         encryptor: Encryptor | None = None,
         snapshot_store: SnapshotStore | None = None,
         session_nonce: str | None = None,
@@ -116,6 +118,8 @@ class WalDocument:
             identity: Who writes.
             writers: The keys that may write, or a function that knows them.
             snapshot_role: The keys that may sign snapshots, or a function that knows them.
+            revoked: What still counts of a writer who was revoked: the highest seq by session, the
+                empty one where a peer counts by author; None of anybody else.
             encryptor: Seals and opens; plain if left out.
             snapshot_store: Where snapshots are; without one they are neither read nor written.
             session_nonce: Names the session; random if left out, and never to be used twice.
@@ -148,6 +152,7 @@ class WalDocument:
             is_producer=_membership(snapshot_role),
             now_ms=_system_ms if now_ms is None else now_ms,
             pool=pool,
+            revoked=revoked,
         )
         profile = Profile(wire)
         is_chained = chained or profile is Profile.PACKED
@@ -338,7 +343,10 @@ class WalDocument:
             events.append(Rollback(f"it ends at {self._log.checkpoint}, before {self._marks.ts}"))
         for replica, seq in self._marks.seqs.items():
             author, _, session = replica.partition(":")
-            if self._log.tracker.has_lost(author, session or None, seq):
+            if not self._source.is_writer(author):
+                continue
+            counted = self._source.counted(replica, seq)
+            if self._log.tracker.has_lost(author, session or None, counted):
                 events.append(Rollback(f"element {seq} of {author[:8]}… is gone"))
         lost = [event.reason for event in events if isinstance(event, Rollback)]
         self._read_only = lost[0] if lost else None
@@ -368,6 +376,48 @@ class WalDocument:
     def entries(self, name: str) -> dict[str, Any]:
         """The keys of a map with their values."""
         return self._opened().crdt.map_items(name)
+
+    def kind(self, name: str) -> str | None:
+        """What a name is: "register", "list", "text" (a list of characters only) or "map"."""
+        return self._opened().kind(name)
+
+    def names(self) -> list[str]:
+        """The names of everything that shows, in code-point order."""
+        return self._opened().crdt.names()
+
+    def length(self, name: str) -> int:
+        """How many elements a list has."""
+        return self._opened().crdt.list_length(name)
+
+    @property
+    def crdt(self) -> WalCrdt:
+        """What the document folds to, uncommitted edits included: to be read, not edited."""
+        return self._opened().crdt
+
+    @property
+    def version(self) -> int:
+        """Counts the changes, own and others'."""
+        return self._opened().version
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether edits are refused, because the log lost something."""
+        return self._read_only is not None
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether anything was edited or sealed that no relay has acknowledged."""
+        return bool(self._content.recorded()) or self._outbox.has_unsent
+
+    def seal(self) -> None:
+        """Seal what was edited, to be sent later.
+
+        Raises:
+            StorageError: The journal cannot keep it now; it stays recorded.
+        """
+        self._writable()
+        self._edited()
+        self._outbox.seal(self._log)
 
     def detected_gaps(self) -> list[Gap]:
         """The elements that are missing now."""
@@ -672,6 +722,30 @@ class WalDocument:
         self._raise()
         return self._barrier() > before
 
+    async def reread(self) -> int:
+        """Read the log anew, after others may write, or were revoked, than when it was read.
+
+        What was rejected and counts now is folded, and what no longer counts is gone. What is not
+        in the log yet is kept, and so is what was shown.
+
+        Returns:
+            How many elements were folded.
+
+        Raises:
+            RejectedElementsError: Something was rejected; all that is good was folded.
+            SequenceGapError: Elements are missing, and `strict_sequence` was asked for.
+            RollbackDetectedError: The log fell behind what was read before.
+            TransportError: The log or the snapshot cannot be read now; nothing has changed.
+        """
+        self._opened()
+        try:
+            async with self._lock:
+                folded = await self._restart()
+        finally:
+            self._tell()
+        self._raise()
+        return folded
+
     async def retry_unreadable(self) -> int:
         """Open what could not be opened before, after a new keyring was adopted.
 
@@ -738,7 +812,9 @@ class WalDocument:
                 await self._restart()
                 continue
             if document.get("producedBy") == self._identity.public_key:
-                self._snapshot = self._source.read_snapshot(StoredSnapshot(document, ""))
+                self._snapshot = self._source.read_snapshot(
+                    StoredSnapshot(document, ""), is_strict=False
+                )
                 if drafted.is_cutting:
                     self._start_from(self._snapshot)
             return document

@@ -5,6 +5,8 @@
   whole; it is reported, and the log goes on.
 - The checkpoint says how far the log was read, not how much of it was good: a bad element is
   never read again.
+- Of an author who was revoked, elements count up to a seq in each session; what is beyond is
+  rejected like that of a stranger, and nobody misses it.
 - An element whose key has not arrived is kept, and opened when it has.
 - An element that nothing proves is kept aside for a while: if a later one of its writer links to
   it, it counts after all. So what a reader accepts does not depend on how it paged.
@@ -30,6 +32,7 @@ from walstore.document.gaps import SequenceTracker
 from walstore.document.keystrokes import Strokes, gather_strokes
 from walstore.document.ledger import Ledger
 from walstore.document.ports import RawElement
+from walstore.document.revoked import Revoked, counted_seq, nobody_revoked
 from walstore.errors import MalformedError
 from walstore.sealed.encryptor import Encryptor, PlainEncryptor, SealContext
 from walstore.sealed.outcomes import SealRejectedError, UnreadableError
@@ -94,6 +97,7 @@ class DocumentLog:
         *,
         encryptor: Encryptor,
         is_writer: Callable[[str], bool],
+        revoked: Revoked = nobody_revoked,
         now_ms: Callable[[], int] | None = None,
         pool: Executor | None = None,
     ) -> None:
@@ -103,6 +107,7 @@ class DocumentLog:
             document_key: Its key, which every signature covers.
             encryptor: Opens what is sealed.
             is_writer: Whether an author key may write.
+            revoked: What still counts of an author who was revoked.
             now_ms: The time: a `ts` far beyond it is refused. Without it, none is.
             pool: Threads to verify signatures with, if there are many.
         """
@@ -129,6 +134,7 @@ class DocumentLog:
         # By link: a late element may turn out to have made room for them.
         self._too_far: dict[str, _Candidate] = {}
         self._is_writer = is_writer
+        self._revoked = revoked
         self._now_ms = now_ms
         self._pool = pool
         # The links of the folded elements, to know them when they come again.
@@ -322,10 +328,12 @@ class DocumentLog:
         """
         typing = strokes.typing
         replica = f"{typing.author}:{typing.session}"
+        seq_last = typing.seq + len(typing) - 1
         names = [link for link in links if link is not None]
         if not (
             are_accepted(verdicts)
             and self._is_writer(typing.author)
+            and self._is_counted(typing.author, typing.session, seq_last)
             and self._own.keys().isdisjoint(names)
             and typing.seq > self.covered.get(replica, 0)
             # Whatever was read before has used its clocks.
@@ -377,7 +385,11 @@ class DocumentLog:
             return own
         if not self._is_writer(element.author):
             raise MalformedError("element", "its author may not write")
+        if header is not None:
+            self._check_counted(element.author, header.session, header.seq)
         envelope = self.open_envelope(element, header)
+        if header is None and envelope.author_seq is not None:
+            self._check_counted(element.author, None, envelope.author_seq)
         self._check_counters(envelope, element.ts)
         entry = Entry(element, link, header, envelope.author_seq, envelope.runs)
         self._enter(entry, events)
@@ -385,6 +397,13 @@ class DocumentLog:
         if isinstance(changes, Changes):
             changes.close(entry.author, entry.ts)
         return entry
+
+    def _is_counted(self, author: str, session: str | None, seq: int) -> bool:
+        return counted_seq(self._revoked, author, session, seq) == seq
+
+    def _check_counted(self, author: str, session: str | None, seq: int) -> None:
+        if not self._is_counted(author, session, seq):
+            raise MalformedError("element", "its author was revoked")
 
     def _is_covered(self, author: str, header: Header | None) -> bool:
         """Whether an element was before a barrier already."""
@@ -445,6 +464,8 @@ class DocumentLog:
         if not self._is_writer(author):
             return
         if header is not None:
+            if not self._is_counted(author, header.session, header.seq):
+                return
             self.tracker.note(author, header.session, header.seq)
         if candidate.element.data.get("v") != 2:
             self.tracker.excuse(author)
@@ -466,7 +487,9 @@ class DocumentLog:
             gap = self.tracker.note(entry.author, header.session, header.seq)
             for replica, seq in header.seen.items():
                 author, _, session = replica.partition(":")
-                self.tracker.vouch(author, session or None, seq)
+                # Whoever has seen more did not know yet that it would not count.
+                counted = counted_seq(self._revoked, author, session, seq)
+                self.tracker.vouch(author, session or None, counted)
         if gap is not None:
             events.append(gap)
 

@@ -33,6 +33,7 @@ from walstore.document.ports import (
     Transport,
 )
 from walstore.document.sealing import Sealed
+from walstore.document.revoked import Revoked, counted_seq, nobody_revoked
 from walstore.document.snapshot import (
     SNAPSHOT_SUFFIX,
     Cut,
@@ -89,6 +90,13 @@ class PrunedLogError(CheckpointTooOldError):
         self.verdict = verdict
 
 
+class OverreachingSnapshotError(MalformedError):
+    """A snapshot, honest as far as can be told, that covers what no longer counts."""
+
+    def __init__(self) -> None:
+        super().__init__("snapshot", "it covers elements of a revoked author that do not count")
+
+
 class Marks(NamedTuple):
     """How far this reader has been, to be kept and given back: what a log must not fall behind.
 
@@ -115,11 +123,21 @@ class Source:
     is_producer: Callable[[str], bool]
     now_ms: Callable[[], int]
     pool: Executor | None
+    revoked: Revoked = nobody_revoked
 
     @property
     def snapshot_key(self) -> str:
         """Where the document's snapshot is."""
         return self.document_key + SNAPSHOT_SUFFIX
+
+    def may_hinder(self, author: str) -> bool:
+        """Whether what is wrong with an author's elements has to be settled by somebody."""
+        return self.is_writer(author) and self.revoked(author) is None
+
+    def counted(self, replica: str, seq: int) -> int:
+        """How far a replica counts that has been read up to a seq."""
+        author, _, session = replica.partition(":")
+        return counted_seq(self.revoked, author, session, seq)
 
     def new_log(self) -> DocumentLog:
         """The log, not read yet."""
@@ -127,6 +145,7 @@ class Source:
             self.document_key,
             encryptor=self.encryptor,
             is_writer=self.is_writer,
+            revoked=self.revoked,
             now_ms=self.now_ms,
             pool=self.pool,
         )
@@ -141,14 +160,26 @@ class Source:
         except (MalformedError, SealRejectedError, UnreadableError):
             return newest_cut(())
 
-    def read_snapshot(self, stored: StoredSnapshot) -> Snapshot:
-        """Check and open a stored snapshot; raises as `read_snapshot` does."""
-        return read_snapshot(
+    def read_snapshot(self, stored: StoredSnapshot, *, is_strict: bool = True) -> Snapshot:
+        """Check and open a stored snapshot; raises as `read_snapshot` does.
+
+        Args:
+            stored: The snapshot.
+            is_strict: Whether to refuse one that covers more of a revoked author than counts.
+
+        Raises:
+            OverreachingSnapshotError: It does.
+        """
+        snapshot = read_snapshot(
             stored.document,
             document_key=self.document_key,
             is_producer=self.is_producer,
             encryptor=self.encryptor,
         )
+        seqs = {**snapshot.writer_seq, **(snapshot.seqs or {})}
+        if is_strict and any(self.counted(replica, seq) < seq for replica, seq in seqs.items()):
+            raise OverreachingSnapshotError
+        return snapshot
 
 
 class Opening(NamedTuple):
@@ -185,7 +216,8 @@ async def open_document(
     tried = -1
     while True:
         events: list[Event] = []
-        snapshot, verdict = await _load_snapshot(source, marks, events)
+        # What was pruned below a snapshot that covers too much is nowhere else any more.
+        snapshot, verdict = await _load_snapshot(source, marks, events, is_strict=tried < 0)
         try:
             if posture == "re-derive":
                 return await _derive(source, snapshot, verdict, events)
@@ -248,7 +280,7 @@ async def read_on(
 
 
 async def _load_snapshot(
-    source: Source, marks: Marks, events: list[Event]
+    source: Source, marks: Marks, events: list[Event], *, is_strict: bool
 ) -> tuple[Snapshot | None, SnapshotVerdict]:
     if source.snapshot_store is None:
         return None, SnapshotVerdict.NONE
@@ -258,8 +290,8 @@ async def _load_snapshot(
             events.append(Rollback("the snapshot is gone"))
         return None, SnapshotVerdict.NONE
     try:
-        snapshot = source.read_snapshot(stored)
-    except ForeignSnapshotError:
+        snapshot = source.read_snapshot(stored, is_strict=is_strict)
+    except (ForeignSnapshotError, OverreachingSnapshotError):
         return None, SnapshotVerdict.NONE
     except (MalformedError, SealRejectedError) as error:
         events.append(Rejection(None, None, str(error), stored.document, proven=False))

@@ -68,6 +68,11 @@ class Outbox:
         return not (self._recorded or self._sealed or self._acknowledged)
 
     @property
+    def has_unsent(self) -> bool:
+        """Whether anything waits to be sealed, sent or acknowledged."""
+        return bool(self._recorded or self._sealed)
+
+    @property
     def has_written(self) -> bool:
         """Whether the session has sealed anything yet."""
         return self._seq > 0

@@ -22,6 +22,7 @@ from walstore.document.opening import Source
 from walstore.document.ports import SnapshotConflictError, SnapshotStore, StoredSnapshot
 from walstore.document.snapshot import (
     Cut,
+    Snapshot,
     find_dropped_name,
     make_deletion,
     make_snapshot,
@@ -117,10 +118,17 @@ class Producer(NamedTuple):
         if snapshot.barrier > draft.barrier:
             raise BarrierMovedError
         if not draft.is_cutting:
-            return snapshot.upto_ts >= checkpoint
+            is_same = snapshot.upto_ts == checkpoint
+            return snapshot.upto_ts > checkpoint or (is_same and self._is_sealed_anew(snapshot))
         if snapshot.upto_ts > checkpoint:
             raise SnapshotConflictError
         return False
+
+    def _is_sealed_anew(self, snapshot: Snapshot) -> bool:
+        """Whether those who have no key but the current one can open a snapshot."""
+        state = snapshot.document["state"]
+        epoch = getattr(self.source.encryptor, "current_epoch", None)
+        return epoch is None or state is None or state.get("_epoch", epoch) == epoch
 
     def sign(self, draft: Draft) -> dict[str, Any]:
         """Sign a snapshot.
@@ -188,10 +196,10 @@ def obstacles(source: Source, log: DocumentLog, rejected: Iterable[Rejection]) -
     ]
     if log.unreadable:
         reasons.append(f"{len(log.unreadable)} elements that cannot be opened")
-    # Whoever may not write cannot keep others from a snapshot either.
+    # Whoever may not write, or may no longer, cannot keep others from a snapshot either.
     reasons += [
         f"a rejected element at ts {each.ts}"
         for each in rejected
-        if each.ts and each.author is not None and source.is_writer(each.author)
+        if each.ts and each.author is not None and source.may_hinder(each.author)
     ]
     return reasons

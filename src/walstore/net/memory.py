@@ -8,8 +8,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from hashlib import sha256
 from typing import Any
+
+import anyio
 
 from walstore.canon import canonical_bytes, content_hash, parse
 from walstore.document.ports import (
@@ -30,6 +34,7 @@ class MemoryTransport:
         self._logs: dict[str, list[RawElement]] = {}
         self._known: dict[tuple[str, str, str, bytes], int] = {}
         self._page_size = page_size
+        self._followers: dict[str, set[MemoryFollow]] = {}
 
     async def append(self, document_key: str, body: Body) -> int:
         """Append an element; the same one again gets the same `ts`."""
@@ -40,6 +45,8 @@ class MemoryTransport:
             ts = log[-1].ts + 1 if log else 1
             log.append(RawElement(ts, body.canonical, body.author, body.signature))
             self._known[name] = ts
+            for follower in self._followers.get(document_key, ()):
+                follower.ring()
         return ts
 
     async def pull(self, document_key: str, checkpoint: int) -> list[RawElement]:
@@ -53,6 +60,35 @@ class MemoryTransport:
         log = self._logs.get(document_key, [])
         end = bisect_right(log, upto, key=_ts)
         return log[max(end - count, 0) : end]
+
+    @asynccontextmanager
+    async def follow(self, document_key: str, checkpoint: int) -> AsyncIterator[MemoryFollow]:
+        """Be told, for the length of a block, when there may be something new to pull."""
+        followers = self._followers.setdefault(document_key, set())
+        follower = MemoryFollow()
+        followers.add(follower)
+        try:
+            if await self.pull(document_key, checkpoint):
+                follower.ring()
+            yield follower
+        finally:
+            followers.discard(follower)
+
+
+class MemoryFollow:
+    """Somebody who follows a log in memory."""
+
+    def __init__(self) -> None:
+        self._rung = anyio.Event()
+
+    def ring(self) -> None:
+        """There is something new."""
+        self._rung.set()
+
+    async def wait(self) -> None:
+        """Return when there may be something new to pull since the last time."""
+        await self._rung.wait()
+        self._rung = anyio.Event()
 
 
 class MemorySnapshots:

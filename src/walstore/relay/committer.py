@@ -29,6 +29,10 @@ _BATCH_MAX = 512
 # Fewer than this are not worth a second thread.
 _SPLIT_MIN = 8
 
+# So few and so small are checked sooner than a thread would have begun with them.
+_AT_ONCE_MAX = 2
+_AT_ONCE_BYTES_MAX = 4 * 2**10
+
 
 class NotStored(NamedTuple):
     """Why an element was not stored."""
@@ -147,6 +151,9 @@ class Committer:
                 await self._checked.put(checked)
 
     async def _check(self, frames: Sequence[Append]) -> list[NewElement | NotStored]:
+        size = sum(len(frame.data) for frame in frames)
+        if len(frames) <= _AT_ONCE_MAX and size <= _AT_ONCE_BYTES_MAX:
+            return _check_frames(frames)
         loop = asyncio.get_running_loop()
         middle = len(frames) // 2 if len(frames) >= _SPLIT_MIN else 0
         halves = await asyncio.gather(

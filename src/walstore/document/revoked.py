@@ -1,0 +1,23 @@
+"""What counts of an author who was revoked: so many elements of each session, and no more.
+
+- Whoever revokes says how far they had read; no clock is asked, so that all readers agree.
+- An empty session stands for the elements of a peer that counts by author.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+# The highest seq that counts of a revoked author, by session; None of anybody else.
+Revoked: TypeAlias = Callable[[str], Mapping[str, int] | None]
+
+
+def nobody_revoked(author: str) -> None:
+    """Everything counts, of whoever may write."""
+
+
+def counted_seq(revoked: Revoked, author: str, session: str | None, seq: int) -> int:
+    """How far a session counts that has been read up to a seq."""
+    counted = revoked(author)
+    return seq if counted is None else min(seq, counted.get(session or "", 0))

@@ -1,0 +1,391 @@
+"""Rosters: what the owner of a document says about who may read and write it.
+
+    {"v": 1, "document": key, "owner": key, "version": n, "at": ms,
+     "members": {key: {"roles": ["read", "write"], "kem": key}},
+     "revoked": {key: {session: seq}}, "signature"}
+
+- It is signed by the owner: `walstore-roster-v1\\n` and the canonical text of the other members.
+- A reader has pinned the owner, and believes no other key, no other document and no lower version
+  than it has seen; of two rosters with one version it keeps the one that it has.
+- Each change counts the version up by one, and `at` rises with it, whatever the clock says.
+- The owner is no member: it may do everything, for ever.
+- Of somebody who may write no longer, what the owner had read by then still counts: the elements up
+  to a seq in each session, and nothing of other sessions. An empty session stands for the elements
+  of peers that count by author. No clock is asked, so all readers agree.
+- Whoever is made a writer again is trusted again, with everything that was written meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from walstore.canon import INTEGER_MAX, canonical_text, parse
+from walstore.errors import MalformedError, PeerError, UsageError
+from walstore.signed.card import Card
+from walstore.signed.encoding import decode_hex, decode_public_key
+from walstore.signed.grant import Role
+from walstore.signed.identity import Identity
+from walstore.signed.statement import is_signed_by, sign_statement
+
+Part = TypeVar("Part")
+
+# The text of a roster, in bytes: what a relay keeps as a record.
+ROSTER_BYTES_MAX = 256 * 2**10
+
+# Session nonces are 32 hex digits; others' are free text, but not without end.
+_SESSION_SIZE_MAX = 128
+
+_DOMAIN = b"walstore-roster-v1\n"
+_VERSION = 1
+_MEMBERS = {"v", "document", "owner", "version", "at", "members", "revoked", "signature"}
+_ROLES = frozenset({Role.READ, Role.WRITE, Role.SNAPSHOT})
+
+
+class RosterRefusedError(PeerError):
+    """A roster is malformed, or is not the owner's word about this document.
+
+    Attributes:
+        reason: Why.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the roster is refused: {reason}")
+        self.reason = reason
+
+
+class RosterRollbackError(RosterRefusedError):
+    """A roster is older than one that was seen before, or is gone.
+
+    Attributes:
+        version: Its version; 0 if there is none.
+        version_min: The lowest one that is acceptable.
+    """
+
+    def __init__(self, *, version: int, version_min: int) -> None:
+        super().__init__(f"its version is {version}, but {version_min} was seen before")
+        self.version = version
+        self.version_min = version_min
+
+
+class RosterTooLargeError(UsageError):
+    """There is no room in the roster for another member."""
+
+    def __init__(self) -> None:
+        super().__init__(f"the roster would exceed {ROSTER_BYTES_MAX} bytes")
+
+
+class MemberRefusedError(UsageError):
+    """Somebody cannot be made a member like this.
+
+    Attributes:
+        reason: Why.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"not a member: {reason}")
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Somebody whom the owner has invited.
+
+    Attributes:
+        roles: What they may do; reading always.
+        kem_public_key: The X25519 key that content keys are wrapped for.
+    """
+
+    roles: frozenset[Role]
+    kem_public_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Roster:
+    """A roster whose signature was checked.
+
+    Attributes:
+        document: The document key.
+        owner: Who has signed it.
+        version: Counts its changes.
+        at_ms: When it was signed, by the owner's clock; higher than of the version before.
+        members: Those who were invited, by public key.
+        revoked: Those who may no longer write, by public key: the highest seq that counts, by
+            session.
+        text: Its canonical text.
+    """
+
+    document: str
+    owner: str
+    version: int
+    at_ms: int
+    members: Mapping[str, Member]
+    revoked: Mapping[str, Mapping[str, int]]
+    text: str
+
+    def may_read(self, key: str) -> bool:
+        """Whether a key may read."""
+        return self._holds(Role.READ, key)
+
+    def may_write(self, key: str) -> bool:
+        """Whether a key may write from now on."""
+        return self._holds(Role.WRITE, key)
+
+    def is_producer(self, key: str) -> bool:
+        """Whether a key may sign snapshots."""
+        return self._holds(Role.SNAPSHOT, key)
+
+    def counted_of(self, key: str) -> Mapping[str, int] | None:
+        """What still counts of a key that may no longer write; None if nothing is cut off."""
+        return self.revoked.get(key)
+
+    def _holds(self, role: Role, key: str) -> bool:
+        member = self.members.get(key)
+        return key == self.owner or (member is not None and role in member.roles)
+
+    def with_member(
+        self,
+        identity: Identity,
+        card: Card,
+        roles: Iterable[str],
+        *,
+        counted: Mapping[str, int],
+        now_ms: int,
+    ) -> Roster:
+        """The roster with somebody in it, or with other roles for them; itself if that is so.
+
+        Args:
+            identity: The owner.
+            card: Who it is.
+            roles: What they may do; reading is always among it.
+            counted: What counts of what they wrote, if they may write no longer.
+            now_ms: The time.
+
+        Raises:
+            MemberRefusedError: They are the owner, or a role is none that can be given here.
+            RosterTooLargeError: There is no room.
+        """
+        member = Member(read_roles(roles), card.kem_public_key)
+        if card.public_key == self.owner:
+            raise MemberRefusedError("the owner may do everything already")
+        revoked = dict(self.revoked)
+        if Role.WRITE in member.roles:
+            revoked.pop(card.public_key, None)
+        elif self.may_write(card.public_key):
+            revoked[card.public_key] = counted
+        members = {**self.members, card.public_key: member}
+        return self._succeeded(identity, members, revoked, now_ms)
+
+    def without(
+        self, identity: Identity, key: str, *, counted: Mapping[str, int], now_ms: int
+    ) -> Roster:
+        """The roster without a key; itself if it was revoked before.
+
+        Where not all sessions find room, those with the fewest elements count no longer: nobody
+        makes himself irrevocable by opening many.
+
+        Args:
+            identity: The owner.
+            key: Whose roles end.
+            counted: The highest seq that counts of them, by session.
+            now_ms: The time.
+
+        Raises:
+            MemberRefusedError: The key is no member's.
+            RosterTooLargeError: There is no room even so.
+        """
+        if key not in self.members and key not in self.revoked:
+            raise MemberRefusedError("only a member can be revoked, and the owner is none")
+        members = {each: member for each, member in self.members.items() if each != key}
+        kept = dict(self.revoked.get(key, counted))
+        while True:
+            try:
+                revoked = {**self.revoked, key: kept}
+                return self._succeeded(identity, members, revoked, now_ms)
+            except RosterTooLargeError:
+                if not kept:
+                    raise
+                fullest = sorted(kept, key=lambda session: (-kept[session], session))
+                kept = {session: kept[session] for session in fullest[: len(kept) // 2]}
+
+    def _succeeded(
+        self,
+        identity: Identity,
+        members: Mapping[str, Member],
+        revoked: Mapping[str, Mapping[str, int]],
+        now_ms: int,
+    ) -> Roster:
+        if members == self.members and revoked == self.revoked:
+            return self
+        return _signed(
+            identity,
+            document=self.document,
+            version=self.version + 1,
+            at_ms=max(now_ms, self.at_ms + 1),
+            members=members,
+            revoked=revoked,
+        )
+
+
+def new_roster(identity: Identity, document: str, *, now_ms: int) -> Roster:
+    """The first roster of a document: nobody but its owner."""
+    return _signed(
+        identity, document=document, version=1, at_ms=max(now_ms, 0), members={}, revoked={}
+    )
+
+
+def read_roles(roles: Iterable[str]) -> frozenset[Role]:
+    """The roles that a member can hold; reading is always among them.
+
+    Raises:
+        MemberRefusedError: One is not a role, or only an operator can give it.
+    """
+    named = {str(role) for role in roles}
+    if unknown := named - _ROLES:
+        raise MemberRefusedError(f"{min(unknown)!r} is not read, write or snapshot")
+    return frozenset(Role(name) for name in named | {Role.READ})
+
+
+def read_roster(text: str, *, document: str, owner: str) -> Roster:
+    """The roster that a received text is.
+
+    Args:
+        text: What a relay keeps.
+        document: The document that it must be about.
+        owner: The key that must have signed it.
+
+    Raises:
+        RosterRefusedError: It is malformed, about another document, or somebody else's.
+    """
+    members = _read_members(text)
+    if members["document"] != document:
+        raise RosterRefusedError("it is that of another document")
+    if members["owner"] != owner:
+        raise RosterRefusedError("it names another owner")
+    if not is_signed_by(owner, _DOMAIN, members):
+        raise RosterRefusedError("the signature is not the owner's")
+    # Even the owner's word has to have a shape: a reader must not trip over it.
+    return Roster(
+        document=document,
+        owner=owner,
+        version=_integer(members["version"], "`version`", 1),
+        at_ms=_integer(members["at"], "`at`", 0),
+        members=_read_each(members["members"], "`members`", owner, _read_member),
+        revoked=_read_each(members["revoked"], "`revoked`", owner, _read_counted),
+        text=text,
+    )
+
+
+def check_succession(known: Roster | None, new: Roster) -> None:
+    """Check that a roster does not fall behind one that was seen before.
+
+    Raises:
+        RosterRollbackError: It is older.
+        RosterRefusedError: It is another one of the same version.
+    """
+    if known is None:
+        return
+    if new.version < known.version:
+        raise RosterRollbackError(version=new.version, version_min=known.version)
+    if new.version == known.version and new.text != known.text:
+        raise RosterRefusedError(f"the owner signed two rosters of version {new.version}")
+
+
+def _signed(
+    identity: Identity,
+    *,
+    document: str,
+    version: int,
+    at_ms: int,
+    members: Mapping[str, Member],
+    revoked: Mapping[str, Mapping[str, int]],
+) -> Roster:
+    statement = {
+        "v": _VERSION,
+        "document": document,
+        "owner": identity.public_key,
+        "version": version,
+        "at": at_ms,
+        "members": {
+            key: {"roles": sorted(member.roles), "kem": member.kem_public_key}
+            for key, member in members.items()
+        },
+        "revoked": {key: dict(counted) for key, counted in revoked.items()},
+    }
+    text = canonical_text(sign_statement(_DOMAIN, statement, identity))
+    if len(text.encode()) > ROSTER_BYTES_MAX:
+        raise RosterTooLargeError
+    return read_roster(text, document=document, owner=identity.public_key)
+
+
+def _read_members(text: str) -> dict[str, Any]:
+    if len(text) > ROSTER_BYTES_MAX:
+        raise RosterRefusedError("it is too large")
+    try:
+        members = parse(text)
+    except MalformedError as error:
+        raise RosterRefusedError("it is not JSON") from error
+    if type(members) is not dict or members.keys() != _MEMBERS:
+        raise RosterRefusedError("it is not a roster")
+    if type(members["v"]) is not int or members["v"] != _VERSION:
+        raise RosterRefusedError(f"it is not a roster of version {_VERSION}")
+    # One spelling, so that two rosters of one version can be told apart by their text.
+    if canonical_text(members) != text:
+        raise RosterRefusedError("it is not canonical")
+    return members
+
+
+def _read_each(
+    value: object, what: str, owner: str, read: Callable[[object], Part]
+) -> Mapping[str, Part]:
+    if type(value) is not dict:
+        raise RosterRefusedError(f"{what} is not an object")
+    for key in value:
+        if decode_public_key(key) is None or key == owner:
+            raise RosterRefusedError(f"{what} names something that is no member's key")
+    return MappingProxyType({key: read(each) for key, each in value.items()})
+
+
+def _read_member(value: object) -> Member:
+    if type(value) is not dict or value.keys() != {"roles", "kem"}:
+        raise RosterRefusedError("a member is malformed")
+    roles, kem = value["roles"], value["kem"]
+    if not _is_list_of_roles(roles) or decode_hex(kem) is None:
+        raise RosterRefusedError("a member is malformed")
+    return Member(frozenset(Role(name) for name in roles), kem)
+
+
+def _is_list_of_roles(value: object) -> bool:
+    if type(value) is not list or not all(type(name) is str for name in value):
+        return False
+    return value == sorted(set(value)) and Role.READ in value and _ROLES.issuperset(value)
+
+
+def _read_counted(value: object) -> Mapping[str, int]:
+    if type(value) is not dict or not all(len(session) <= _SESSION_SIZE_MAX for session in value):
+        raise RosterRefusedError("what counts of somebody is malformed")
+    counted = {session: _integer(seq, "a seq", 0) for session, seq in value.items()}
+    return MappingProxyType(counted)
+
+
+def _integer(value: object, what: str, smallest: int) -> int:
+    if type(value) is not int or not smallest <= value <= INTEGER_MAX:
+        raise RosterRefusedError(f"{what} is not an integer from {smallest} on")
+    return value
+
+
+def counted_in(seqs: Mapping[str, int], key: str) -> dict[str, int]:
+    """What a reader has read of a key, by session, from its seqs by replica.
+
+    Args:
+        seqs: The highest seq by replica, `author:session`, or by author for peers without sessions.
+        key: The author.
+    """
+    counted: dict[str, int] = {}
+    for replica, seq in seqs.items():
+        author, _, session = replica.partition(":")
+        if author == key:
+            counted[session] = max(seq, counted.get(session, 0))
+    return counted

@@ -1,0 +1,146 @@
+"""One document in two places: here, in a local file, and in a log somewhere else.
+
+- What is here is read first; what comes from elsewhere is kept here before it is handed on.
+- While a store opens, only what is here is read: opening does not wait for a network.
+- Elements are kept as they came, signed and maybe sealed; they are checked whenever they are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from walstore.canon import canonical_bytes, content_hash, parse
+from walstore.document.ports import (
+    Body,
+    RawElement,
+    SnapshotStore,
+    StoredSnapshot,
+    Transport,
+)
+from walstore.errors import MalformedError, TransportError
+from walstore.local import LocalFile
+from walstore.wire.limits import PULL_ELEMENTS_MAX
+
+
+class NoRelayError(TransportError):
+    """There is nowhere to send it."""
+
+    def __init__(self) -> None:
+        super().__init__("this store has no relay", retryable=False)
+
+
+class Replica:
+    """A transport and snapshot store that reads here first."""
+
+    def __init__(
+        self,
+        *,
+        file: LocalFile | None,
+        transport: Transport | None,
+        snapshots: SnapshotStore | None,
+    ) -> None:
+        """Join a local file and a log elsewhere; either may be missing."""
+        self._file = file
+        self._transport = transport
+        self._snapshots = snapshots
+        self.is_local = True
+
+    @property
+    def has_something(self) -> bool:
+        """Whether anything of the document is here."""
+        return self._file is not None and bool(self._file.head() or self._file.state())
+
+    async def append(self, document_key: str, body: Body) -> int:
+        """Append to the log elsewhere.
+
+        Raises:
+            NoRelayError: There is none.
+            TransportError: It is not known to be stored.
+        """
+        if self._transport is None:
+            raise NoRelayError
+        return await self._transport.append(document_key, body)
+
+    async def pull(self, document_key: str, checkpoint: int) -> Sequence[object]:
+        """A page of what is here, or else of what is elsewhere.
+
+        Raises:
+            CheckpointTooOldError: Elements above the checkpoint are gone.
+            TransportError: The log cannot be read now.
+        """
+        if self._file is not None:
+            page = self._file.page(checkpoint, PULL_ELEMENTS_MAX)
+            if page:
+                return page
+        if self.is_local or self._transport is None:
+            return []
+        found = await self._transport.pull(document_key, checkpoint)
+        self._keep(found)
+        return found
+
+    async def tail(self, document_key: str, upto: int, count: int) -> Sequence[object]:
+        """The newest elements up to a `ts`."""
+        if self._file is not None and (self.is_local or self._file.head() >= upto):
+            return self._file.tail(upto, count)
+        tail = getattr(self._transport, "tail", None)
+        if self.is_local or tail is None:
+            return []
+        found: Sequence[object] = await tail(document_key, upto, count)
+        return found
+
+    async def read(self, snapshot_key: str) -> StoredSnapshot | None:
+        """The state that is here, while opening; else the snapshot elsewhere."""
+        if self.is_local:
+            return self._state()
+        return None if self._snapshots is None else await self._snapshots.read(snapshot_key)
+
+    async def write(
+        self, snapshot_key: str, document: dict[str, Any], revision: str | None
+    ) -> None:
+        """Replace the snapshot elsewhere.
+
+        Raises:
+            NoRelayError: There is none.
+            SnapshotConflictError: The stored revision is another one.
+            TransportError: It is not known to be stored.
+        """
+        if self._snapshots is None:
+            raise NoRelayError
+        await self._snapshots.write(snapshot_key, document, revision)
+
+    def keep_state(self, document: Mapping[str, Any]) -> None:
+        """Keep a fold of what is here, to open from next time."""
+        if self._file is not None:
+            self._file.put_state(canonical_bytes(document), document["uptoTs"])
+
+    def _state(self) -> StoredSnapshot | None:
+        kept = None if self._file is None else self._file.state()
+        if kept is None:
+            return None
+        try:
+            document = parse(kept[0])
+        except MalformedError:
+            # The elements make another one.
+            return None
+        return StoredSnapshot(document, content_hash(document))
+
+    def _keep(self, page: Sequence[object]) -> None:
+        if self._file is not None and page:
+            self._file.add_elements([raw for each in page if (raw := _raw(each)) is not None])
+
+
+def _raw(element: object) -> RawElement | None:
+    """An element as it is kept; None if it has not the shape of one, and will be rejected."""
+    if isinstance(element, RawElement):
+        return element
+    match element:
+        case {
+            "ts": int(ts),
+            "data": dict(data),
+            "authorPubkey": str(author),
+            "authorSignature": str(signature),
+        }:
+            return RawElement(ts, canonical_bytes(data), author, signature)
+        case _:
+            return None

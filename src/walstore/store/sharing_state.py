@@ -1,0 +1,131 @@
+"""What sharing keeps on this device: the newest roster and keyring, and what they must not undo.
+
+- Everything stands in one slot, so that it changes in one step.
+- What is kept is public: keys are wrapped, and the identity alone opens them.
+- What is read back is checked again where it counts; a slot of another shape is an error, because
+  to start afresh would forget what a relay must not roll back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from walstore.canon import Json
+from walstore.errors import StorageError
+
+SLOT = "sharing"
+
+_VERSION = 1
+_NONE: Mapping[Any, Any] = MappingProxyType({})
+
+
+class Slots(Protocol):
+    """JSON values by name, on disk when a call returns; a `LocalFile` has them."""
+
+    def get(self, name: str, default: Json = None) -> Json:
+        """The value of a slot."""
+        ...
+
+    def put(self, name: str, value: Json) -> None:
+        """Replace the value of a slot."""
+        ...
+
+
+class MemorySlots:
+    """Slots that are gone with the process."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, Json] = {}
+
+    def get(self, name: str, default: Json = None) -> Json:
+        """The value of a slot."""
+        return self._values.get(name, default)
+
+    def put(self, name: str, value: Json) -> None:
+        """Replace the value of a slot."""
+        self._values[name] = value
+
+
+class SharingStateError(StorageError):
+    """What was kept about sharing is not what was written."""
+
+    def __init__(self) -> None:
+        super().__init__("what was kept about sharing is damaged")
+
+
+@dataclass(frozen=True, slots=True)
+class SharingState:
+    """What is kept.
+
+    Attributes:
+        owner: The key that was pinned.
+        roster: The text of the newest roster; None if none was seen.
+        keyring: The newest keyring; None if none was seen.
+        epoch_min: The highest current key epoch seen.
+        key_ids: The key ids seen by key epoch.
+        granted: The roles that the relay has acknowledged, by key.
+        is_snapshot_due: Whether a snapshot has to be sealed anew.
+    """
+
+    owner: str
+    roster: str | None = None
+    keyring: dict[str, Any] | None = None
+    epoch_min: int = 0
+    key_ids: Mapping[int, str] = field(default=_NONE)
+    granted: Mapping[str, tuple[str, ...]] = field(default=_NONE)
+    is_snapshot_due: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """The value of the slot."""
+        return {
+            "v": _VERSION,
+            "owner": self.owner,
+            "roster": self.roster,
+            "keyring": self.keyring,
+            "epoch_min": self.epoch_min,
+            "key_ids": {str(epoch): name for epoch, name in self.key_ids.items()},
+            "granted": {key: list(roles) for key, roles in self.granted.items()},
+            "is_snapshot_due": self.is_snapshot_due,
+        }
+
+    def with_grant(self, key: str, roles: tuple[str, ...]) -> SharingState:
+        """The same after the relay has acknowledged the roles of a key."""
+        return replace(self, granted={**self.granted, key: roles})
+
+
+def load_state(slots: Slots) -> SharingState | None:
+    """What was kept; None if nothing was.
+
+    Raises:
+        SharingStateError: It is not what was written.
+    """
+    value = slots.get(SLOT)
+    if value is None:
+        return None
+    try:
+        return _read(value)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise SharingStateError from error
+
+
+def _read(value: Any) -> SharingState:
+    if value["v"] != _VERSION:
+        raise ValueError("a state of another version")
+    return SharingState(
+        owner=_of(str, value["owner"]),
+        roster=None if value["roster"] is None else _of(str, value["roster"]),
+        keyring=None if value["keyring"] is None else _of(dict, value["keyring"]),
+        epoch_min=_of(int, value["epoch_min"]),
+        key_ids={int(epoch): _of(str, name) for epoch, name in value["key_ids"].items()},
+        granted={key: tuple(roles) for key, roles in value["granted"].items()},
+        is_snapshot_due=_of(bool, value["is_snapshot_due"]),
+    )
+
+
+def _of(kind: Any, value: Any) -> Any:
+    if type(value) is not kind:
+        raise TypeError(f"not a {kind.__name__}")
+    return value

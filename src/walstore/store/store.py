@@ -1,0 +1,670 @@
+"""The object that an app holds: its state, read and edited at once, durable here, live elsewhere.
+
+- Reads and edits are synchronous and local. `commit`, `flush` and `pull` are awaited; unless told
+  otherwise, edits are committed by themselves a moment after they were made.
+- With a path, an edit is on file when its call returns, and a store opens from there at once, with
+  or without a network. With a relay, it is live whenever the relay can be reached.
+- Changes, own and others', are told after they were folded, once, in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager, suppress
+from typing import Any, Literal, TypeVar
+
+from walstore.crdt import Json
+from walstore.document import View, WalDocument
+from walstore.document.changed import Changed
+from walstore.document.document import Keys
+from walstore.document.events import Event, Fork
+from walstore.document.history import Blame, Version
+from walstore.document.opening import Posture
+from walstore.document.ports import SnapshotStore, Transport
+from walstore.errors import StorageError, TransportError, UsageError, WalStoreError
+from walstore.local import LocalFile
+from walstore.net import WebSocketTransport
+from walstore.sealed.encryptor import Encryptor, PlainEncryptor
+from walstore.signed import Identity
+from walstore.store.change import Change, CrdtState, changes_of, coalesce
+from walstore.store.items import Items
+from walstore.store.journal import FileJournal
+from walstore.store.replica import Replica
+from walstore.store.selectors import Selector, SelectorView, Tracker, select
+from walstore.store.status import State, StoreStatus
+from walstore.store.subscriptions import BUFFER_DEFAULT, ChangeStream, Hub, Subscription
+from walstore.store.sync import Syncer
+
+_logger = logging.getLogger("walstore.store")
+
+V = TypeVar("V")
+
+# Edits rest this long before they are committed by themselves, and wait this long at most.
+AUTOCOMMIT_MS = 100
+_AUTOCOMMIT_MS_MAX = 1000
+
+# How long opening waits for a relay where nothing of the document is here yet.
+_FIRST_OPEN_S = 5.0
+
+# Elements that may be folded before the state on file is renewed. Opening folds at most so many.
+_STATE_ELEMENTS_MAX = 256
+
+# How long closing waits for what can still be sent.
+_CLOSE_S = 5.0
+
+# Forks that are kept to be shown.
+_FORKS_MAX = 64
+
+
+class StoreClosedError(UsageError):
+    """The store is not open: use it within `async with`."""
+
+    def __init__(self) -> None:
+        super().__init__("the store is not open; use it within `async with`")
+
+
+class WalStore:
+    """One document, bound to an app."""
+
+    def __init__(
+        self,
+        key: str,
+        *,
+        relay: str | Transport | None,
+        identity: Identity,
+        path: str | os.PathLike[str] | None,
+        writers: Keys | None,
+        snapshot_role: Keys | None,
+        snapshots: SnapshotStore | None,
+        encryptor: Encryptor | None,
+        wire: Literal["packed", "starfish"],
+        posture: Posture,
+        autocommit_ms: int | None,
+        on_event: Callable[[Event], None] | None,
+    ) -> None:
+        """Made by `WalStore.open`."""
+        self.key = key
+        self.identity = identity
+        self._relay = relay
+        self._path = path
+        self._given_snapshots = snapshots
+        self._writers = [identity.public_key] if writers is None else writers
+        self._snapshot_role = [identity.public_key] if snapshot_role is None else snapshot_role
+        self._encryptor: Encryptor = PlainEncryptor() if encryptor is None else encryptor
+        self._wire = wire
+        self._posture: Posture = posture
+        self._autocommit_ms = autocommit_ms
+        self._on_event = on_event
+        self._stack = AsyncExitStack()
+        self._document: WalDocument | None = None
+        self._transport: Transport | None = None
+        self._file: LocalFile | None = None
+        self._replica: Replica | None = None
+        self._syncer: Syncer | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._forks: deque[Fork] = deque(maxlen=_FORKS_MAX)
+        self._failure: WalStoreError | None = None
+        self._batch: _Batch | None = None
+        self._folded_since_state = 0
+        self._hub = Hub(
+            CrdtState(lambda: self.document.crdt),
+            self._spawn,
+            exception_handler=lambda context: asyncio.get_running_loop().call_exception_handler(
+                context
+            ),
+        )
+        self._tracker = Tracker(self._hub)
+        self._status_hub: set[Callable[[StoreStatus], None]] = set()
+
+    @classmethod
+    def open(
+        cls,
+        key: str,
+        *,
+        identity: Identity,
+        relay: str | Transport | None = None,
+        path: str | os.PathLike[str] | None = None,
+        writers: Keys | None = None,
+        snapshot_role: Keys | None = None,
+        snapshots: SnapshotStore | None = None,
+        encryptor: Encryptor | None = None,
+        wire: Literal["packed", "starfish"] = "packed",
+        posture: Posture = "trust-retain-tail",
+        autocommit_ms: int | None = AUTOCOMMIT_MS,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> WalStore:
+        """Describe a store; it is open within `async with`.
+
+        Args:
+            key: The document.
+            identity: Who edits.
+            relay: The address of a relay, or a transport; without one the store is local.
+            path: The file that edits are kept in; without one they live as long as the store.
+            writers: The keys that may write, or a function that knows them; only this identity's
+                own if left out.
+            snapshot_role: The keys that may sign snapshots; only this identity's own if left out.
+            snapshots: Where snapshots are, if not at the relay.
+            encryptor: Seals and opens; plain if left out.
+            wire: `packed`, or `starfish` for logs that TypeScript peers read.
+            posture: What to believe of a snapshot of somebody else's.
+            autocommit_ms: How long edits rest before they are committed by themselves; None: they
+                are committed when `commit` is called.
+            on_event: Called with everything that is noticed: gaps, forks, what is rejected.
+        """
+        return cls(
+            key,
+            relay=relay,
+            identity=identity,
+            path=path,
+            writers=writers,
+            snapshot_role=snapshot_role,
+            snapshots=snapshots,
+            encryptor=encryptor,
+            wire=wire,
+            posture=posture,
+            autocommit_ms=autocommit_ms,
+            on_event=on_event,
+        )
+
+    # ── lifetime ───────────────────────────────────────────────────────────────────────
+
+    async def __aenter__(self) -> WalStore:
+        """Open from what is here; the network follows.
+
+        Raises:
+            LocalFileError: The file cannot be used.
+            WalStoreError: What is here cannot be opened.
+        """
+        try:
+            await self._open()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Commit and send what can be sent; what cannot stays on file, if there is one."""
+        document, self._syncer = self._document, None
+        try:
+            if document is not None:
+                await self._settle(document)
+        finally:
+            self._hub.close()
+            await self._stack.aclose()
+            self._document = None
+
+    async def _open(self) -> None:
+        if self._path is not None:
+            author = self.identity.public_key
+            self._file = LocalFile.open(self._path, document_key=self.key, author=author)
+            self._stack.callback(self._file.close)
+        self._transport, snapshots = await self._connect()
+        self._replica = Replica(file=self._file, transport=self._transport, snapshots=snapshots)
+        document = self._new_document(self._replica)
+        await self._read(document, self._replica)
+        self._document = document
+        self._replica.is_local = False
+        self._start()
+
+    async def _connect(self) -> tuple[Transport | None, SnapshotStore | None]:
+        relay = self._relay
+        if isinstance(relay, str):
+            log_id = None if self._file is None else self._file.log_id
+            logs = {} if log_id is None else {self.key: log_id}
+            socket = WebSocketTransport(relay, identity=self.identity, logs=logs)
+            await self._stack.enter_async_context(socket)
+            status = socket.on_status(lambda _: self._status_changed())
+            self._stack.callback(status.close)
+            return socket, self._given_snapshots or socket
+        return relay, self._given_snapshots
+
+    def _new_document(self, replica: Replica) -> WalDocument:
+        session = secrets.token_hex(16)
+        own, role = self.identity.public_key, self._snapshot_role
+        journal = None
+        if self._file is not None:
+            journal = FileJournal(
+                self._file,
+                document_key=self.key,
+                author=own,
+                session=session,
+                encryptor=self._encryptor,
+            )
+        return WalDocument(
+            self.key,
+            transport=replica,
+            snapshot_store=replica,
+            identity=self.identity,
+            writers=self._writers,
+            # What is on file was signed by this identity for itself.
+            snapshot_role=lambda key: key == own or (role(key) if callable(role) else key in role),
+            encryptor=self._encryptor,
+            session_nonce=session,
+            posture=self._posture,
+            on_author_error="skip",
+            wire=self._wire,
+            on_event=self._noticed,
+            on_changed=self._changed,
+            journal=journal,
+        )
+
+    async def _read(self, document: WalDocument, replica: Replica) -> None:
+        """Open from what is here, or, the first time, from elsewhere if that can be reached."""
+        if not replica.has_something and self._transport is not None:
+            replica.is_local = False
+            try:
+                async with asyncio.timeout(_FIRST_OPEN_S):
+                    await document.open()
+                return
+            except (TransportError, TimeoutError) as error:
+                _logger.info("opening empty, the relay cannot be reached: %s", error)
+            finally:
+                replica.is_local = True
+        await document.open(posture="trust")
+
+    def _start(self) -> None:
+        if self._transport is None:
+            return
+        self._syncer = Syncer(
+            self,
+            self._transport,
+            rest_ms=self._autocommit_ms or 0,
+            rest_ms_max=_AUTOCOMMIT_MS_MAX,
+            on_failure=self._failed,
+        )
+        task = asyncio.create_task(self._syncer.run())
+        self._stack.push_async_callback(_cancelled, task)
+        if self.document.has_unsent:
+            self._syncer.edited()
+
+    async def _settle(self, document: WalDocument) -> None:
+        """Leave nothing behind that can be sent, and nothing that cannot be opened from."""
+        if self._transport is not None:
+            with suppress(TransportError, StorageError, TimeoutError):
+                async with asyncio.timeout(_CLOSE_S):
+                    await document.commit()
+        elif document.has_unsent and self._file is not None:
+            document.seal()
+        self._keep_state(is_due=self._folded_since_state > 0)
+        if self._file is not None:
+            await asyncio.to_thread(self._file.sync)
+
+    # ── reading ────────────────────────────────────────────────────────────────────────
+
+    @property
+    def document(self) -> WalDocument:
+        """The document underneath.
+
+        Raises:
+            StoreClosedError: The store is not open.
+        """
+        if self._document is None:
+            raise StoreClosedError
+        return self._document
+
+    def __getitem__(self, name: str) -> Any:
+        """The value of a name: a register's, a text, a list or a map.
+
+        Raises:
+            KeyError: There is none.
+        """
+        document = self.document
+        match document.kind(name):
+            case "register":
+                return document.field(name)
+            case "text":
+                return document.text(name)
+            case "list":
+                return document.values(name)
+            case "map":
+                return document.entries(name)
+            case _:
+                raise KeyError(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of a name, or a default."""
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self.document.kind(name) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.document.names())
+
+    def text(self, name: str) -> str:
+        """A text; empty if there is none."""
+        return self.document.text(name)
+
+    def list(self, name: str) -> Items:
+        """A list, to read and to edit as one."""
+        return Items(self, name)
+
+    def materialize(self) -> dict[str, Any]:
+        """The whole document as JSON."""
+        return self.document.materialize()
+
+    def view(self) -> View:
+        """The document as an immutable value that remembers its version: the base of an edit."""
+        return self.document.view()
+
+    # ── editing ────────────────────────────────────────────────────────────────────────
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        """Make a name hold a value: a text or list is edited, anything else replaced."""
+        document = self.document
+        kind = document.kind(name)
+        if kind == "text" and isinstance(value, str):
+            document.set_text(name, value)
+        elif kind in ("list", "text") and isinstance(value, list | tuple):
+            document.set_list(name, value)
+        else:
+            document.set_field(name, value)
+
+    def __delitem__(self, name: str) -> None:
+        """Delete a register, or empty a list, a text or a map.
+
+        Raises:
+            KeyError: There is none.
+        """
+        match self.document.kind(name):
+            case "register":
+                self.document.delete_field(name)
+            case None:
+                raise KeyError(name)
+            case _:
+                self.document.migrate(name)
+
+    def set_text(
+        self, name: str, text: str, *, base: View | None = None, caret: int | None = None
+    ) -> None:
+        """Make a text read as given; what arrived since `base` was shown is kept."""
+        self.document.set_text(name, text, base=base, caret=caret)
+
+    def set_list(
+        self,
+        name: str,
+        values: Sequence[Json],
+        *,
+        base: View | None = None,
+        key: str | Callable[[Any], object] | None = None,
+    ) -> None:
+        """Make a list hold the given values; what arrived since `base` was shown is kept."""
+        self.document.set_list(name, values, base=base, key=key)
+
+    def update(self, wanted: Mapping[str, Any], *, base: View | None = None) -> None:
+        """Make the whole document read as given; what arrived since `base` is kept."""
+        self.document.update(wanted, base=base)
+
+    setText = set_text  # noqa: N815 - the name in the TypeScript package
+    setList = set_list  # noqa: N815 - the name in the TypeScript package
+
+    def edit_text(self, name: str, position: int, removed: int, inserted: str) -> None:
+        """Replace a stretch of a text: what an editor widget knows of a key-press."""
+        with self.batch():
+            if removed:
+                self.document.remove_text(name, position, removed)
+            if inserted:
+                self.document.insert_text(name, position, inserted)
+
+    def insert(self, name: str, index: int, value: Json) -> None:
+        """Insert a value before a position of a list."""
+        self.document.insert(name, index, value)
+
+    def remove(self, name: str, index: int, count: int = 1) -> None:
+        """Remove elements of a list from a position on."""
+        self.document.remove_text(name, index, count)
+
+    def put(self, name: str, key: str, value: Json) -> None:
+        """Write a key of a map."""
+        self.document.put(name, key, value)
+
+    def drop(self, name: str, key: str) -> None:
+        """Remove a key of a map; a concurrent write of it stays."""
+        self.document.drop(name, key)
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """Make several edits one: subscribers are told at the end, once for each path."""
+        if self._batch is not None:
+            yield
+            return
+        batch = self._batch = _Batch()
+        try:
+            yield
+        finally:
+            self._batch = None
+            self._hub.deliver(batch.merged())
+
+    # ── changes ────────────────────────────────────────────────────────────────────────
+
+    def subscribe(
+        self,
+        pattern: str,
+        fn: Callable[[Change], object],
+        *,
+        owner: object | None = None,
+        on_error: Callable[[BaseException, Change], object] | None = None,
+    ) -> Subscription[Change]:
+        """Call a function with every change of the paths of a pattern from now on.
+
+        Args:
+            pattern: A path, `name` or `name/key`; `*` stands for any characters but `/`, `**` for
+                any at all.
+            fn: The function, sync or async; it may read and write. A bound method is held weakly.
+            owner: The subscription ends with it.
+            on_error: Called with what the function raised.
+        """
+        return self._hub.subscribe(pattern, fn, owner=owner, on_error=on_error)
+
+    def changes(
+        self,
+        pattern: str = "**",
+        *,
+        buffer: int = BUFFER_DEFAULT,
+        overflow: Literal["coalesce", "error"] = "coalesce",
+    ) -> ChangeStream:
+        """The changes of the paths of a pattern from now on, for `async for`."""
+        return self._hub.changes(pattern, buffer=buffer, overflow=overflow)
+
+    def select(
+        self, fn: Callable[[SelectorView], V], *, owner: object | None = None
+    ) -> Selector[V]:
+        """A value that is computed again only when what it has read has changed."""
+        return select(fn, self._tracker, owner=owner)
+
+    # ── the network ────────────────────────────────────────────────────────────────────
+
+    async def commit(self) -> int | None:
+        """Seal what was edited and send everything that is not acknowledged yet.
+
+        Returns:
+            The `ts` of the last element, or None if there was nothing to send.
+
+        Raises:
+            TransportError: Something is not known to be stored; it is sent again later.
+        """
+        try:
+            return await self.document.commit()
+        finally:
+            self._status_changed()
+
+    async def flush(self) -> None:
+        """Return once everything that was edited is acknowledged, and on disk here.
+
+        Raises:
+            TransportError: Something is not known to be stored; it is sent again later.
+            StorageError: It is not on disk here.
+        """
+        await self.commit()
+        if self._file is not None:
+            await asyncio.to_thread(self._file.sync)
+
+    async def pull(self) -> int:
+        """Read what is new in the log; how many elements were folded.
+
+        Raises:
+            TransportError: The log cannot be read now.
+        """
+        folded = await self.document.pull()
+        self._folded_since_state += folded
+        self._keep_state(is_due=self._folded_since_state >= _STATE_ELEMENTS_MAX)
+        self._status_changed()
+        return folded
+
+    async def snapshot(self) -> None:
+        """Sign a snapshot for everybody, and store it at the relay.
+
+        Raises:
+            SnapshotRefusedError: Something is missing or unreadable.
+            TransportError: It is not known to be stored.
+        """
+        await self.document.snapshot()
+
+    # What the syncer does is what a caller would do.
+
+    @property
+    def document_key(self) -> str:
+        """The document."""
+        return self.key
+
+    @property
+    def checkpoint(self) -> int:
+        """How far the log was read."""
+        return self.document.current_checkpoint
+
+    async def send(self) -> None:
+        """Commit, for the syncer."""
+        await self.commit()
+
+    async def receive(self) -> int:
+        """Pull, for the syncer."""
+        return await self.pull()
+
+    # ── status ─────────────────────────────────────────────────────────────────────────
+
+    @property
+    def status(self) -> StoreStatus:
+        """How the store stands now."""
+        document = self._document
+        network = getattr(self._transport, "status", None)
+        state: State = "local" if self._transport is None else getattr(network, "state", "live")
+        failure = self._failure
+        return StoreStatus(
+            state="closed" if document is None else state,
+            reason=str(failure) if failure is not None else getattr(network, "reason", ""),
+            unsent=0 if document is None else document.unsent + int(document.has_unsent),
+            last_ack_ms=getattr(network, "last_ack_ms", None),
+            lag_ms=getattr(network, "lag_ms", None),
+            gaps=() if document is None else tuple(document.detected_gaps()),
+            forks=tuple(self._forks),
+            rejected=() if document is None else tuple(document.rejected()),
+            unreadable=0 if document is None else document.unreadable,
+            is_read_only=document is not None and document.is_read_only,
+        )
+
+    def on_status(self, callback: Callable[[StoreStatus], None]) -> Callable[[], None]:
+        """Call a function with every new status; returns a function that ends it."""
+        self._status_hub.add(callback)
+        return lambda: self._status_hub.discard(callback)
+
+    # ── history ────────────────────────────────────────────────────────────────────────
+
+    def history(self) -> Sequence[Version]:
+        """The committed versions since the state that this session was opened from."""
+        return self.document.history()
+
+    def at(self, version: int) -> dict[str, Any]:
+        """The document as it was after the element with a `ts`."""
+        return self.document.at(version)
+
+    def blame(self, name: str) -> Sequence[Blame]:
+        """Who wrote each stretch of a list, and in which element."""
+        return self.document.blame(name)
+
+    # ── inside ─────────────────────────────────────────────────────────────────────────
+
+    def _changed(self, changed: Changed) -> None:
+        """Tell of what was edited here, or has come."""
+        document = self._document
+        if document is None:
+            return
+        changes = changes_of(changed, version=document.version, read=self._hub.read)
+        if changed.origin == "local":
+            if self._syncer is not None and self._autocommit_ms is not None:
+                self._syncer.edited()
+            if self._batch is not None:
+                self._batch.add(changes)
+                return
+        self._hub.deliver(changes)
+
+    def _noticed(self, event: Event) -> None:
+        if isinstance(event, Fork):
+            self._forks.append(event)
+        if self._on_event is not None:
+            self._on_event(event)
+
+    def _failed(self, failure: WalStoreError | None) -> None:
+        if failure is not None or self._failure is not None:
+            self._failure = failure
+            self._status_changed()
+
+    def _status_changed(self) -> None:
+        self._remember_log()
+        if self._syncer is not None and self.status.state == "live":
+            self._syncer.nudge()
+        for callback in list(self._status_hub):
+            callback(self.status)
+
+    def _remember_log(self) -> None:
+        log_of = getattr(self._transport, "log_of", None)
+        if self._file is None or log_of is None or self._file.log_id is not None:
+            return
+        log_id = log_of(self.key)
+        if log_id is not None:
+            self._file.log_id = log_id
+
+    def _keep_state(self, *, is_due: bool) -> None:
+        if not is_due or self._replica is None or self._file is None:
+            return
+        state = self.document.own_snapshot()
+        if state is not None:
+            self._replica.keep_state(state)
+            self._folded_since_state = 0
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+class _Batch:
+    """The changes of several edits, merged by path."""
+
+    def __init__(self) -> None:
+        self._changes: dict[str, list[Change]] = {}
+
+    def add(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            waiting = self._changes.setdefault(change.path, [])
+            merged = coalesce(waiting[-1], change) if waiting else None
+            if merged is None:
+                waiting.append(change)
+            else:
+                waiting[-1] = merged
+
+    def merged(self) -> list[Change]:
+        return [change for changes in self._changes.values() for change in changes]
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task

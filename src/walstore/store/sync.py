@@ -1,0 +1,184 @@
+"""Keeps a document in step with its log: sends edits a moment after they were made, pulls others'.
+
+- Edits are committed when they have rested for `rest_ms`, at the latest `rest_ms_max` after the
+  first of them: one element for a burst of typing, and nobody waits for long.
+- A transport that can be followed is followed: there is no polling. Others are asked every so
+  often, more often while something comes.
+- A failure that may pass is tried again, later and later; one that may not is shown, and tried
+  again only when something has changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+from walstore.document import RejectedElementsError, SequenceGapError
+from walstore.document.ports import Transport
+from walstore.errors import StorageError, TransportError, WalStoreError
+
+# A transport that cannot be followed is asked this often: while something comes, and at last.
+_POLL_S_MIN = 1.0
+_POLL_S_MAX = 30.0
+
+# After a failure that may pass.
+_RETRY_S_MIN = 0.5
+_RETRY_S_MAX = 30.0
+
+
+class Followed(Protocol):
+    """Somebody who says when there may be something new."""
+
+    async def wait(self) -> None:
+        """Return when there may be something new to pull since the last time."""
+        ...
+
+
+class Followable(Protocol):
+    """A transport that can be followed."""
+
+    def follow(self, document_key: str, checkpoint: int) -> AbstractAsyncContextManager[Followed]:
+        """Follow a document for the length of a block."""
+        ...
+
+
+class Synced(Protocol):
+    """What is kept in step."""
+
+    @property
+    def document_key(self) -> str:
+        """The document."""
+        ...
+
+    @property
+    def checkpoint(self) -> int:
+        """How far the log was read."""
+        ...
+
+    async def send(self) -> None:
+        """Commit what was edited, and send what is not acknowledged."""
+        ...
+
+    async def receive(self) -> int:
+        """Pull; how many elements were folded."""
+        ...
+
+
+class Syncer:
+    """The two tasks of one store: one sends, one receives."""
+
+    def __init__(
+        self,
+        synced: Synced,
+        transport: Transport,
+        *,
+        rest_ms: int,
+        rest_ms_max: int,
+        on_failure: Callable[[WalStoreError | None], None],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """Prepare; `run` does it.
+
+        Args:
+            synced: What is kept in step.
+            transport: Where the log is.
+            rest_ms: How long edits rest before they are committed.
+            rest_ms_max: How long the first of them waits at most.
+            on_failure: Told what went wrong, and with None that nothing is wrong any more.
+            sleep: Waits.
+        """
+        self._synced = synced
+        self._transport = transport
+        self._rest_s = rest_ms / 1000
+        self._rest_s_max = rest_ms_max / 1000
+        self._on_failure = on_failure
+        self._sleep = sleep
+        self._edited = asyncio.Event()
+        self._nudged = asyncio.Event()
+
+    def edited(self) -> None:
+        """Something was edited, and is to be sent before long."""
+        self._edited.set()
+
+    def nudge(self) -> None:
+        """Something has changed: try now what failed before."""
+        self._nudged.set()
+
+    async def run(self) -> None:
+        """Send and receive, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._send_all())
+            tasks.create_task(self._receive_all())
+
+    async def _send_all(self) -> None:
+        while True:
+            await self._edited.wait()
+            await self._rest()
+            await self._insist(self._synced.send)
+
+    async def _rest(self) -> None:
+        """Wait until editing has paused, but not for ever."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._rest_s_max
+        while True:
+            self._edited.clear()
+            await self._sleep(min(self._rest_s, max(end - loop.time(), 0)))
+            if not self._edited.is_set() or loop.time() >= end:
+                self._edited.clear()
+                return
+
+    async def _receive_all(self) -> None:
+        follow = getattr(self._transport, "follow", None)
+        if follow is None:
+            await self._poll()
+            return
+        while True:
+            synced = self._synced
+            try:
+                async with follow(synced.document_key, synced.checkpoint) as followed:
+                    await self._insist(synced.receive)
+                    while True:
+                        await followed.wait()
+                        await self._insist(synced.receive)
+            except TransportError as error:
+                self._on_failure(error)
+                await self._pause(_RETRY_S_MAX)
+
+    async def _poll(self) -> None:
+        wait_s = _POLL_S_MIN
+        while True:
+            folded = await self._insist(self._synced.receive)
+            wait_s = _POLL_S_MIN if folded else min(wait_s * 2, _POLL_S_MAX)
+            await self._pause(wait_s)
+
+    async def _insist(self, work: Callable[[], Awaitable[object]]) -> object:
+        """Do something, again and again until it is done."""
+        wait_s = _RETRY_S_MIN
+        while True:
+            try:
+                done = await work()
+            except (RejectedElementsError, SequenceGapError) as error:
+                # It is done all the same; what is wrong was told.
+                self._on_failure(error)
+                return None
+            except (TransportError, StorageError) as error:
+                self._on_failure(error)
+                is_lasting = isinstance(error, TransportError) and not error.retryable
+                await self._pause(_RETRY_S_MAX if is_lasting else wait_s)
+                wait_s = min(wait_s * 2, _RETRY_S_MAX)
+            else:
+                self._on_failure(None)
+                return done
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, but not longer than until something has changed."""
+        self._nudged.clear()
+        sleeping = asyncio.ensure_future(self._sleep(seconds))
+        nudged = asyncio.ensure_future(self._nudged.wait())
+        try:
+            await asyncio.wait({sleeping, nudged}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sleeping.cancel()
+            nudged.cancel()
