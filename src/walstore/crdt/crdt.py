@@ -7,6 +7,7 @@
 - What goes in and what comes out is copied: nobody shares a container with the document.
 - Removed elements of lists may be let go once everybody has seen them. Up to `horizon`, what is not
   there was let go; an op that names it all the same is taken as `walstore.crdt.collection` says.
+  The same holds of replicas that are cut off: what is not there of them never comes.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from walstore.canon import canonical_text, find_flaw
 from walstore.crdt import exchange
 from walstore.crdt.build import build_sequence
 from walstore.crdt.changes import Change, ListChanged, MapChanged, RegisterChanged
+from walstore.crdt.clock import COUNTER_MAX
 from walstore.crdt.collection import moved, present, without_removed
 from walstore.crdt.convert import to_run, to_runs
 from walstore.crdt.exchange import IGNORED_NAME
 from walstore.crdt.ids import element_id, parse_element_id
-from walstore.crdt.maps import ObservedRemoveMap
+from walstore.crdt.maps import ObservedRemoveMap, winner
 from walstore.crdt.nodes import Node, NodeSequence
 from walstore.crdt.ops import Json, Op, fresh
 from walstore.crdt.packed_sequence import PackedSequence
@@ -41,7 +43,15 @@ BUILD_RUNS_MIN = 64
 class WalCrdt:
     """Registers, lists and maps by name."""
 
-    __slots__ = ("_maps", "_registers", "counter", "displaced", "horizon", "lists")
+    __slots__ = (
+        "_maps",
+        "_registers",
+        "counter",
+        "displaced",
+        "horizon",
+        "is_cut_off",
+        "lists",
+    )
 
     def __init__(self) -> None:
         self._registers = Registers()
@@ -51,6 +61,8 @@ class WalCrdt:
         self.counter = 0
         # Elements with a counter up to this one that are not here were removed and let go.
         self.horizon = 0
+        # Whether elements of a replica that are not here never come, whatever their counter.
+        self.is_cut_off: Callable[[str], bool] = _never
         # The inserts whose anchor was gone, for somebody to take note of.
         self.displaced: list[Insert] = []
 
@@ -186,6 +198,12 @@ class WalCrdt:
         entries = self._maps.get(name)
         return {} if entries is None else fresh(entries.items())
 
+    def map_value(self, name: str, key: str, default: Any = None) -> Any:
+        """The value of a key of a map, or a default."""
+        entries = self._maps.get(name)
+        value = default if entries is None else entries.value(key, default)
+        return default if value is default else fresh(value)
+
     def map_names(self) -> list[str]:
         """The names of all maps, emptied ones too, in code-point order."""
         return sorted(self._maps)
@@ -194,6 +212,22 @@ class WalCrdt:
         """The highest counter by replica of a key's live puts: what a drop of it names."""
         entries = self._maps.get(name)
         return {} if entries is None else entries.seen(key)
+
+    def register_clock(self, name: str) -> tuple[int, str] | None:
+        """Counter and replica of what wrote or deleted a register last."""
+        entry = self._registers.entries.get(name)
+        return None if entry is None else (entry.counter, entry.replica)
+
+    def map_clock(self, name: str, key: str) -> tuple[int, str] | None:
+        """Counter and replica of the write that a live key shows."""
+        seen = self.map_seen(name, key)
+        return max(((counter, replica) for replica, counter in seen.items()), default=None)
+
+    def map_value(self, name: str, key: str, default: Any = None) -> Any:
+        """The value of a key, or `default` if it is absent or dropped."""
+        entries = self._maps.get(name)
+        entry = None if entries is None else entries.entries.get(key)
+        return default if entry is None or not entry.puts else fresh(winner(entry))
 
     def id_at(self, name: str, position: int) -> str:
         """The id of the live element at a position.
@@ -299,6 +333,7 @@ class WalCrdt:
         }
         copy.counter = self.counter
         copy.horizon = self.horizon
+        copy.is_cut_off = self.is_cut_off
         return copy
 
     def collected(self) -> WalCrdt:
@@ -438,7 +473,7 @@ class WalCrdt:
                 return
         if isinstance(sequence, RunSequence) and sequence.insert_run(run, changes):
             return
-        if 0 < run.after_counter <= self.horizon:
+        if 0 < run.after_counter <= self._horizon_of(run.after_replica):
             moved_run = moved(run, self._settled(run.list))
             if moved_run is not None:
                 self.displaced.append(run)
@@ -449,20 +484,24 @@ class WalCrdt:
     def _remove(self, run: Remove, changes: list[Change] | None) -> None:
         sequence = self.lists.get(run.list)
         if sequence.__class__ is not RunSequence:
-            if sequence is None and not present(run, None, self.horizon):
+            if sequence is None and not present(run, None, self._horizon_of(run.target_replica)):
                 return
             sequence = self._foldable(run.list)
             if sequence is None:
                 return
         if isinstance(sequence, RunSequence) and sequence.remove_run(run, changes):
             return
-        if self.horizon:
-            parts = present(run, sequence, self.horizon)
+        if horizon := self._horizon_of(run.target_replica):
+            parts = present(run, sequence, horizon)
             if parts != [run]:
                 for part in parts:
                     self._remove(part, changes)
                 return
         self._fold_nodes(run.list, lambda nodes: nodes.remove_run(run), changes)
+
+    def _horizon_of(self, replica: str) -> int:
+        """The counter up to which elements of a replica that are not here never come."""
+        return COUNTER_MAX if self.is_cut_off(replica) else self.horizon
 
     def _foldable(self, name: str) -> Sequence | None:
         """The list that an op names, made if need be; None for the name that everyone ignores."""
@@ -512,6 +551,10 @@ class WalCrdt:
 
     def _replace(self, content: exchange.Content) -> None:
         self._registers, self.lists, self._maps, self.counter = content
+
+
+def _never(replica: str) -> bool:
+    return False
 
 
 def _difference(name: str, before: list[Node], after: list[Node]) -> Iterator[Change]:

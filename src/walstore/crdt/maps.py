@@ -69,6 +69,11 @@ class ObservedRemoveMap:
         live = sorted((key, entry) for key, entry in self.entries.items() if entry.puts)
         return {key: winner(entry) for key, entry in live}
 
+    def value(self, key: str, default: Any) -> Any:
+        """The value of a key, which is the map's own, or a default."""
+        entry = self.entries.get(key)
+        return winner(entry) if entry is not None and entry.puts else default
+
     def _entry(self, key: str) -> MapEntry:
         entry = self.entries.get(key)
         if entry is None:

@@ -124,6 +124,10 @@ class NodeSequence:
         else:
             node.deleted = True
 
+    def in_order(self) -> Iterator[Node]:
+        """The nodes that the head reaches, removed ones too, in order."""
+        return iter(self._walk())
+
     def live(self) -> list[Node]:
         """The nodes that show, in order."""
         return [node for node in self._walk() if not node.deleted]

@@ -146,6 +146,18 @@ class RunSequence:
             yield span, first, past
             start = span.counter + past
 
+    def known_pieces(self, replica: str, start: int, end: int) -> Iterator[tuple[Span, int, int]]:
+        """The same of those counters that are here; the others are passed over."""
+        index = self._indexes.get(replica)
+        while index is not None and start < end:
+            span = index.find(start) or index.first_from(start)
+            if span is None or span.counter >= end:
+                return
+            first = max(start - span.counter, 0)
+            past = min(len(span.values), end - span.counter)
+            yield span, first, past
+            start = span.counter + past
+
     def as_runs(self, name: str) -> Iterator[Insert | Remove]:
         """Ops that fold into this list: what is inserted, then what is removed of it.
 

@@ -156,6 +156,25 @@ class Tree:
         for leaf in self.leaves():
             yield from leaf.spans
 
+    def path(self, span: Span) -> tuple[int, ...]:
+        """Where a span stands: the paths of all spans compare as the spans are in order."""
+        leaf = span.leaf
+        path = [leaf.spans.index(span)]
+        child: Node = leaf
+        while child.parent is not None:
+            path.append(child.parent.children.index(child))
+            child = child.parent
+        return tuple(reversed(path))
+
+    def following(self, span: Span) -> Span | None:
+        """The span after a span, None after the last one."""
+        leaf = span.leaf
+        place = leaf.spans.index(span) + 1
+        if place < len(leaf.spans):
+            return leaf.spans[place]
+        next_leaf = _next_leaf(leaf, COUNTER_MAX)
+        return None if next_leaf is None else next_leaf.spans[0]
+
     def leaves(self) -> Iterator[Leaf]:
         """Every leaf in document order."""
         stack: list[Node] = [self.root]

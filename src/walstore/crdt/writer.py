@@ -13,9 +13,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from walstore.canon import FORBIDDEN_NAMES, check_value
+from walstore.crdt.changes import Change
 from walstore.crdt.clock import COUNTER_MAX, Clock, ClockExhaustedError
 from walstore.crdt.convert import RUN_SIZE_MAX, joined, to_run
 from walstore.crdt.crdt import WalCrdt
+from walstore.crdt.elements import Ids
 from walstore.crdt.ids import element_id
 from walstore.crdt.nodes import NodeSequence
 from walstore.crdt.ops import Json, fresh
@@ -146,6 +148,66 @@ class Writer:
         if seen:
             self._apply(Drop(map, key, self.replica, self._reserve(1), seen))
 
+    def insert_after(
+        self, list: str, anchor: Ids, values: Iterable[Json], changes: list[Change] | None = None
+    ) -> int:
+        """Insert values right after an element of a list, which may be removed.
+
+        Args:
+            list: The list.
+            anchor: The element, which is there; the first one of the range counts.
+            values: The values, not empty.
+            changes: If given, what changed is appended to it.
+
+        Returns:
+            The counter of the first value; the others count up from it.
+
+        Raises:
+            ClockExhaustedError: No clock is left.
+        """
+        copies = [fresh(value) for value in values]
+        self._check_room(len(copies))
+        first = self._crdt.counter + 1
+        replica, counter, _ = anchor
+        for part in as_values(copies):
+            if not counter:
+                # No run can be anchored on a free-form id; the rest of it follows as usual.
+                self._insert_verbatim(list, replica, part[0], changes)
+                replica, counter, part = self.replica, self._crdt.counter, part[1:]
+            if part:
+                start = self._reserve(len(part))
+                run = Insert(list, self.replica, start, replica, counter, part)
+                self._apply(run, changes)
+                replica, counter = self.replica, start + len(part) - 1
+        return first
+
+    def remove_ids(self, list: str, ids: Ids, changes: list[Change] | None = None) -> None:
+        """Remove elements of a list, which are all live.
+
+        Args:
+            list: The list.
+            ids: The elements.
+            changes: If given, what changed is appended to it.
+
+        Raises:
+            ClockExhaustedError: No clock is left.
+        """
+        replica, counter, size = ids
+        if counter:
+            start = self._reserve(size)
+            self._apply(Remove(list, self.replica, start, replica, counter, size), changes)
+        else:
+            self._fold({"t": "rmv", "list": list, "id": replica, "clock": self._tick()}, changes)
+
+    def withdraw(self, map: str, key: str, clock: tuple[int, str]) -> None:
+        """Remove one write of a key of a map; what others have written stays.
+
+        Raises:
+            ClockExhaustedError: No clock is left.
+        """
+        counter, replica = clock
+        self._apply(Drop(map, key, self.replica, self._reserve(1), {replica: counter}))
+
     def recorded(self) -> list[Run]:
         """What was recorded and not taken yet."""
         return list(self._runs)
@@ -199,12 +261,8 @@ class Writer:
         ids = sequence.ids()
         after = ids[min(index, len(ids)) - 1] if index > 0 and ids else ""
         for value in values:
-            clock = self._tick()
-            id = element_id(clock["c"], clock["r"])
-            self._fold(
-                {"t": "ins", "list": list, "id": id, "after": after, "clock": clock, "value": value}
-            )
-            after = id
+            self._insert_verbatim(list, after, value, None)
+            after = element_id(self._crdt.counter, self.replica)
 
     def _open(self, name: str) -> RunSequence | NodeSequence:
         _check_name(name)
@@ -223,11 +281,21 @@ class Writer:
     def _tick(self) -> Clock:
         return {"c": self._reserve(1), "r": self.replica}
 
-    def _fold(self, op: Any) -> None:
-        self._apply(to_run(op))
+    def _insert_verbatim(
+        self, list: str, after: str, value: Json, changes: list[Change] | None
+    ) -> None:
+        clock = self._tick()
+        id = element_id(clock["c"], clock["r"])
+        self._fold(
+            {"t": "ins", "list": list, "id": id, "after": after, "clock": clock, "value": value},
+            changes,
+        )
 
-    def _apply(self, run: Run) -> None:
-        self._crdt.fold_runs((run,))
+    def _fold(self, op: Any, changes: list[Change] | None = None) -> None:
+        self._apply(to_run(op), changes)
+
+    def _apply(self, run: Run, changes: list[Change] | None = None) -> None:
+        self._crdt.fold_runs((run,), changes)
         self._record(run)
 
     def _record(self, run: Run) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from walstore.crdt import Change
+from walstore.crdt import Change, ListChanged, MapChanged, RegisterChanged
 
 
 class Changed(NamedTuple):
@@ -16,12 +16,15 @@ class Changed(NamedTuple):
         author: The public key of who made them, in hex.
         ts: Where they stand in the log; None as long as that is not known.
         changes: What they changed.
+        has_more: Whether more was folded with it: whoever reads the document, or edits it in
+            answer, has to wait for that.
     """
 
     origin: Literal["local", "remote"]
     author: str
     ts: int | None
     changes: Sequence[Change]
+    has_more: bool = False
 
 
 class Changes(list[Change]):
@@ -38,8 +41,26 @@ class Changes(list[Change]):
             self._ends.append((len(self), author, ts))
 
     def by_element(self) -> Iterator[Changed]:
-        """The changes element by element."""
+        """The changes element by element; all as one where they change what a name is."""
+        if self._is_mixed():
+            yield Changed("remote", *self._ends[-1][1:], self[:])
+            return
         start = 0
         for end, author, ts in self._ends:
-            yield Changed("remote", author, ts, self[start:end])
+            yield Changed("remote", author, ts, self[start:end], has_more=end < self._ends[-1][0])
             start = end
+
+    def _is_mixed(self) -> bool:
+        """Whether a register was changed, and something of its name that it may have hidden."""
+        registers = {change.register for change in self if isinstance(change, RegisterChanged)}
+        return bool(registers) and any(_hidden(change) in registers for change in self)
+
+
+def _hidden(change: Change) -> str | None:
+    match change:
+        case ListChanged():
+            return change.list
+        case MapChanged():
+            return change.map
+        case RegisterChanged():
+            return None

@@ -28,8 +28,10 @@ from walstore.crdt import (
     WalCrdt,
     Writer,
 )
+from walstore.crdt.elements import Ids
 from walstore.crdt.runs import is_character
-from walstore.document.bases import Bases, Edit, ListBase, Shown, edited_base
+from walstore.document.bases import Bases, ListBase, Shown, edited_base
+from walstore.document.differences import changed_list, changed_values
 from walstore.document.realignment import edits_between, keys_of
 from walstore.document.view import View, frozen, thawed
 from walstore.errors import NameRefusedError, NotJsonError, UsageError
@@ -58,11 +60,28 @@ class KindError(UsageError):
         self.wanted = wanted
 
 
+class Befores:
+    """What was there before edits wrote registers and keys of maps.
+
+    Attributes:
+        registers: Of each register the clock, and the canonical text of its value or None if it was
+            deleted; None where nobody had written it.
+        keys: Of each key what it showed, with its clock; None where there was nothing.
+    """
+
+    __slots__ = ("keys", "registers")
+
+    def __init__(self) -> None:
+        self.registers: dict[str, tuple[tuple[int, str], str | None] | None] = {}
+        self.keys: dict[tuple[str, str], tuple[tuple[int, str], str] | None] = {}
+
+
 class Content:
     """The registers, lists and maps of a document, for one writer."""
 
     __slots__ = (
         "_bases",
+        "_befores",
         "_changes",
         "_check",
         "_check_name_size",
@@ -87,6 +106,8 @@ class Content:
         self._bases = Bases()
         # What local edits, and another fold, have changed; None if nobody asks.
         self._changes: list[Change] | None = None
+        # What was there before the edits since the last time; None if nobody asks.
+        self._befores: Befores | None = None
         self._check = check
         self._check_name_size = check_name
         # Names that were emptied to be used for another kind of value.
@@ -157,12 +178,38 @@ class Content:
         if self._changes is not None:
             self._changes.append(change)
 
+    def remember(self) -> None:
+        """Note from now on what was there before it was written."""
+        self._befores = Befores()
+
+    def take_befores(self) -> Befores | None:
+        """Hand over what was there before the edits since the last time; None if nobody asked."""
+        befores = self._befores
+        if befores is not None:
+            self.remember()
+        return befores
+
+    def _remember_register(self, name: str) -> None:
+        befores = self._befores
+        if befores is not None and name not in befores.registers:
+            value, clock = self.crdt.get_register(name, _ABSENT), self.crdt.register_clock(name)
+            text = None if value is _ABSENT else canonical_text(value)
+            befores.registers[name] = None if clock is None else (clock, text)
+
+    def _remember_key(self, name: str, key: str) -> None:
+        befores = self._befores
+        if befores is not None and (name, key) not in befores.keys:
+            clock = self.crdt.map_clock(name, key)
+            text = "" if clock is None else canonical_text(self.crdt.map_value(name, key))
+            befores.keys[name, key] = None if clock is None else (clock, text)
+
     # ── plain edits ────────────────────────────────────────────────────────────────────
 
     def set_field(self, name: str, value: Json) -> None:
         """Write a register."""
         self._need(name, "register")
         self._check_size(value)
+        self._remember_register(name)
         self._writer.set(name, thawed(value))
         self.version += 1
         self._changed(RegisterChanged(name))
@@ -170,6 +217,7 @@ class Content:
     def delete_field(self, name: str) -> None:
         """Delete a register."""
         self._need(name, "register")
+        self._remember_register(name)
         self._writer.delete(name)
         self.version += 1
         self._changed(RegisterChanged(name))
@@ -190,11 +238,24 @@ class Content:
         self._need(name, "list")
         self._remove(name, index, count)
 
+    def splice(self, name: str, index: int, count: int, inserted: str | Sequence[Json]) -> None:
+        """Put values, or the characters of a text, in the place of elements of a list."""
+        self._need(name, "list")
+        values = inserted
+        if not isinstance(inserted, str):
+            values = [thawed(value) for value in inserted]
+            for value in values:
+                self._check_value(value)
+        self._remove(name, index, count)
+        if values:
+            self._insert(name, index, values)
+
     def put(self, name: str, key: str, value: Json) -> None:
         """Write a key of an observed-remove map."""
         self._need(name, "map")
         self._check_name(key)
         self._check_value(thawed(value), MAP_VALUE_DEPTH_MAX)
+        self._remember_key(name, key)
         self._writer.put(name, key, thawed(value))
         self.version += 1
         self._changed(MapChanged(name, key))
@@ -202,6 +263,7 @@ class Content:
     def drop(self, name: str, key: str) -> None:
         """Remove a key of an observed-remove map."""
         self._need(name, "map")
+        self._remember_key(name, key)
         self._writer.drop(name, key)
         self.version += 1
         self._changed(MapChanged(name, key))
@@ -213,14 +275,76 @@ class Content:
         """
         self._migrated.add(name)
         if self.crdt.has_register(name):
+            self._remember_register(name)
             self._writer.delete(name)
             self._changed(RegisterChanged(name))
         if name in self.crdt.lists:
             self._remove(name, 0, self.crdt.list_length(name))
         for key in self.crdt.map_items(name):
+            self._remember_key(name, key)
             self._writer.drop(name, key)
             self._changed(MapChanged(name, key))
         self.version += 1
+
+    # ── edits by id ────────────────────────────────────────────────────────────────────
+
+    @property
+    def replica(self) -> str:
+        """Who edits."""
+        return self._writer.replica
+
+    def insert_after(self, name: str, anchor: Ids, values: Sequence[Json]) -> int:
+        """Insert values right after an element, which may be removed.
+
+        Returns:
+            The counter of the first value; the others count up from it.
+
+        Raises:
+            UsageError: A value cannot be written here; nothing has changed.
+        """
+        for value in values:
+            if not is_character(value):
+                self._check_value(value)
+        changes: list[Change] = []
+        first = self._writer.insert_after(name, anchor, values, changes)
+        self._made(changes)
+        return first
+
+    def remove_ids(self, name: str, ids: Ids) -> None:
+        """Remove elements, which are all live."""
+        changes: list[Change] = []
+        self._writer.remove_ids(name, ids, changes)
+        self._made(changes)
+
+    def set_back(self, name: str, value: Json) -> None:
+        """Write a register, also where a list or a map was emptied since.
+
+        Raises:
+            UsageError: The name is something else by now, or the value cannot be written here.
+        """
+        if not self.crdt.list_length(name) and not self.crdt.map_items(name):
+            self._migrated.add(name)
+        self._check_value(value)
+        self.set_field(name, value)
+
+    def withdraw(self, name: str, key: str, clock: tuple[int, str]) -> None:
+        """Take back one write of a key of a map; what others have written stays."""
+        self._remember_key(name, key)
+        self._writer.withdraw(name, key, clock)
+        self.version += 1
+        self._changed(MapChanged(name, key))
+
+    def _made(self, changes: Sequence[Change]) -> None:
+        """Keep up with own edits by id."""
+        self.version += 1
+        for change in changes:
+            assert isinstance(change, ListChanged)
+            name, at = change.list, change.position
+            if change.removed:
+                self._bases.edit(name, at, change.removed, "")
+            if change.inserted:
+                self._bases.edit(name, at, 0, _as_shown(change.inserted))
+            self._changed(change)
 
     # ── reconcile ──────────────────────────────────────────────────────────────────────
 
@@ -288,6 +412,21 @@ class Content:
         for name in shown:
             if name not in wanted:
                 self._clear_member(name, shown[name], base)
+
+    def revert_to(self, fold: WalCrdt) -> None:
+        """Make the document read as another fold of it does, with the fewest edits.
+
+        Raises:
+            UsageError: A name is of another kind by now, or a value cannot be written here; nothing
+                has changed.
+        """
+        wanted = fold.materialize()
+        for name, value in wanted.items():
+            was_list = name in fold.lists and not fold.has_register(name)
+            is_list = self.kind(name) in ("list", "text")
+            if was_list and is_list and fold.is_text(name) and self.crdt.is_text(name):
+                wanted[name] = "".join(value)
+        self.update(wanted)
 
     def _check_member(self, name: str, value: Any, shown: Any, base: View | None) -> None:
         """Refuse what cannot become of a name, before anything is changed."""
@@ -397,40 +536,16 @@ class Content:
         """Go on with another fold of the same document; what was shown is found in it again."""
         before = {name: keys_of(self.crdt, name) for name in self.crdt.list_names()}
         crdt.counter = max(crdt.counter, self.crdt.counter)
-        self._changed_values(crdt)
+        if self._changes is not None:
+            self._changes += changed_values(self.crdt, crdt)
         self.crdt = crdt
         self.version += 1
         self._writer.move_to(crdt)
         for name in before.keys() | crdt.lists.keys():
             edits = edits_between(before.get(name, []), keys_of(crdt, name))
             self._bases.shift_all(name, edits)
-            self._changed_list(name, edits)
-
-    def _changed_values(self, crdt: WalCrdt) -> None:
-        """Note which registers and map keys are different in another fold."""
-        if self._changes is None:
-            return
-        for name in sorted({*self.crdt.names(), *crdt.names()}):
-            here, there = self.crdt.get_register(name, _ABSENT), crdt.get_register(name, _ABSENT)
-            if _differ(here, there):
-                self._changed(RegisterChanged(name))
-        for name in sorted({*self.crdt.map_names(), *crdt.map_names()}):
-            left, right = self.crdt.map_items(name), crdt.map_items(name)
-            for key in sorted(left.keys() | right.keys()):
-                if _differ(left.get(key, _ABSENT), right.get(key, _ABSENT)):
-                    self._changed(MapChanged(name, key))
-
-    def _changed_list(self, name: str, edits: Sequence[Edit]) -> None:
-        """Note what is different in a list, whose positions count in what was before."""
-        if self._changes is None or not edits:
-            return
-        values, shift = self.crdt.list_values(name), 0
-        for at, removed, inserted in edits:
-            start = at + shift
-            new = values[start : start + inserted]
-            is_text = bool(new) and all(map(is_character, new))
-            self._changed(ListChanged(name, start, removed, "".join(new) if is_text else new))
-            shift += inserted - removed
+            if self._changes is not None:
+                self._changes += changed_list(crdt, name, edits)
 
     def take(self) -> list[Run]:
         """Hand over what was recorded since the last time."""
@@ -546,13 +661,6 @@ def _as_inserted(values: str | Sequence[Any]) -> str | list[Any]:
 def _holds(shown: Any, key: str, value: Any) -> bool:
     """Whether a map was shown with a value for a key."""
     return isinstance(shown, Mapping) and key in shown and _same(value, shown[key])
-
-
-def _differ(left: Any, right: Any) -> bool:
-    """Whether two values are different, or only one of them is there."""
-    if left is _ABSENT or right is _ABSENT:
-        return left is not right
-    return not _same(left, right)
 
 
 def _same(left: Any, right: Any) -> bool:

@@ -19,9 +19,10 @@ from typing import Any, Literal
 
 import anyio
 
-from walstore.crdt import Json, Run, WalCrdt
+from walstore.crdt import Change, Json, Run, WalCrdt
 from walstore.document.changed import Changed, Changes
 from walstore.document.content import Content
+from walstore.document.differences import differences
 from walstore.document.events import Displaced, Event, Gap, Rejection, Rollback
 from walstore.document.faults import (
     NoSnapshotStoreError,
@@ -34,7 +35,14 @@ from walstore.document.faults import (
     SnapshotMismatchError,
     SnapshotRefusedError,
 )
-from walstore.document.history import Blame, Version, blame_list, versions_of
+from walstore.document.history import (
+    Blame,
+    Version,
+    blame_list,
+    blame_map,
+    blame_register,
+    versions_of,
+)
 from walstore.document.journal import Journal, revive_bodies, seal_edits
 from walstore.document.log import DocumentLog, Reading
 from walstore.document.opening import (
@@ -47,10 +55,12 @@ from walstore.document.opening import (
     log_from,
     open_document,
     read_on,
+    rolled_back,
 )
 from walstore.document.outbox import Outbox
 from walstore.document.ports import (
     CheckpointTooOldError,
+    LogBehindError,
     SnapshotConflictError,
     SnapshotStore,
     StoredSnapshot,
@@ -60,6 +70,7 @@ from walstore.document.publishing import BarrierMovedError, Draft, Producer, obs
 from walstore.document.revoked import Revoked, nobody_revoked
 from walstore.document.sealing import Sealer
 from walstore.document.snapshot import Cut, Snapshot, deletion_cuts, newest_cut
+from walstore.document.undoing import Aliases, Step, capture, invert
 from walstore.document.view import View
 from walstore.errors import TransportError
 from walstore.sealed.encryptor import Encryptor, PlainEncryptor
@@ -106,6 +117,7 @@ class WalDocument:
         marks: Marks | None = None,
         on_event: Callable[[Event], None] | None = None,
         on_changed: Callable[[Changed], None] | None = None,
+        on_step: Callable[[Step], None] | None = None,
         journal: Journal | None = None,
         pool: Executor | None = None,
         now_ms: Callable[[], int] | None = None,
@@ -134,6 +146,7 @@ class WalDocument:
             on_event: Called with everything that is noticed.
             on_changed: Called after each edit and each element that was folded, in order, with what
                 it has changed; not for what `open` reads.
+            on_step: Called after each edit, before `on_changed`, with what it takes to undo it.
             journal: Where edits are kept until they are in the log, across processes.
             pool: Threads to verify signatures with.
             now_ms: The time in milliseconds since 1970; the system's if left out.
@@ -163,6 +176,7 @@ class WalDocument:
         self._marks = Marks() if marks is None else marks
         self._on_event = on_event
         self._on_changed = on_changed
+        self._on_step = on_step
         self._journal = journal
         # Edits that the journal could not keep yet.
         self._unkept: list[Run] = []
@@ -180,6 +194,10 @@ class WalDocument:
         self._is_open = False
         self._is_restored = False
         self._read_only: str | None = None
+        # Where the log ends, if that is before what was read of it; and once that was accepted, how
+        # far replicas were counted: what is only here is not missed elsewhere.
+        self._ends_at: int | None = None
+        self._lost: dict[tuple[str, str | None], int] = {}
         self._log = self._source.new_log()
         self._content = self._new_content(self._log)
         # The newest snapshot that is known of, the one that the verdict is on, and the one that the
@@ -302,6 +320,7 @@ class WalDocument:
         self._retained.extend(opening.retained)
         self._quarantined.clear()
         self._noticed += opening.events
+        self._lost = {}
         folded = sum([self._note(reading) for reading in opening.readings])
         self._check_marks()
         return folded
@@ -312,6 +331,8 @@ class WalDocument:
         )
         if self._on_changed is not None:
             content.listen()
+        if self._on_step is not None:
+            content.remember()
         return content
 
     def _note(self, reading: Reading) -> int:
@@ -348,8 +369,10 @@ class WalDocument:
             counted = self._source.counted(replica, seq)
             if self._log.tracker.has_lost(author, session or None, counted):
                 events.append(Rollback(f"element {seq} of {author[:8]}… is gone"))
-        lost = [event.reason for event in events if isinstance(event, Rollback)]
-        self._read_only = lost[0] if lost else None
+        lost = [event for event in events if isinstance(event, Rollback)]
+        self._read_only = lost[0].reason if lost else None
+        heads = [event.head for event in lost if event.head is not None]
+        self._ends_at = min(heads) if heads else None
 
     # ── reading ────────────────────────────────────────────────────────────────────────
 
@@ -409,15 +432,26 @@ class WalDocument:
         """Whether anything was edited or sealed that no relay has acknowledged."""
         return bool(self._content.recorded()) or self._outbox.has_unsent
 
-    def seal(self) -> None:
+    @property
+    def has_unsealed(self) -> bool:
+        """Whether anything was edited that is not sealed yet."""
+        return bool(self._content.recorded()) or self._outbox.has_recorded
+
+    def seal(self, *, message: str | None = None) -> None:
         """Seal what was edited, to be sent later.
+
+        Args:
+            message: What to say of it in the history.
 
         Raises:
             StorageError: The journal cannot keep it now; it stays recorded.
+            UsageError: The message is not a short text; nothing was sealed.
         """
         self._writable()
+        if message is not None:
+            self._sealer.check_message(message)
         self._edited()
-        self._outbox.seal(self._log)
+        self._outbox.seal(self._log, message)
 
     def detected_gaps(self) -> list[Gap]:
         """The elements that are missing now."""
@@ -482,6 +516,8 @@ class WalDocument:
         """How far this reader has been; keep it and give it to the next session."""
         seqs = dict(self._marks.seqs)
         for author, session, seq in self._log.tracker.sessions():
+            if seq <= self._lost.get((author, session), 0):
+                continue
             replica = author if session is None else f"{author}:{session}"
             seqs[replica] = max(seqs.get(replica, 0), seq)
         snapshot_ts = self._snapshot.upto_ts if self._snapshot is not None else 0
@@ -492,9 +528,26 @@ class WalDocument:
         )
 
     def accept_rollback(self) -> None:
-        """Go on with a log that lost elements, after a person decided to."""
+        """Go on with a log that lost elements, after a person decided to.
+
+        What was read here and is gone there stays here, for as long as this session does not have
+        to start anew from the log: it is shown, but it is not sent again, and who has not read it
+        does not see it. It stands in the way of snapshots as a gap does.
+        """
         self._marks = Marks()
         self._read_only = None
+        self._told = [event for event in self._told if not isinstance(event, Rollback)]
+        if self._ends_at is not None:
+            self._step_back(self._ends_at)
+
+    def _step_back(self, head: int) -> None:
+        """Read on from where the log ends."""
+        self._ends_at = None
+        self._log.step_back(head)
+        sessions = self._log.tracker.sessions()
+        self._lost = {(author, session): seq for author, session, seq in sessions}
+        if self._snapshot is not None and self._snapshot.upto_ts > head:
+            self._snapshot = None
 
     # ── editing ────────────────────────────────────────────────────────────────────────
 
@@ -532,6 +585,11 @@ class WalDocument:
     def remove_text(self, name: str, index: int, count: int) -> None:
         """Remove characters of a text, or elements of a list."""
         self._writable().remove(name, index, count)
+        self._after_edit()
+
+    def splice(self, name: str, index: int, count: int, inserted: str | Sequence[Json]) -> None:
+        """Put values, or the characters of a text, in the place of elements of a list, at once."""
+        self._writable().splice(name, index, count, inserted)
         self._after_edit()
 
     def put(self, name: str, key: str, value: Json) -> None:
@@ -587,25 +645,48 @@ class WalDocument:
         self._writable().update(wanted, base=base)
         self._after_edit()
 
+    def undo_step(self, step: Step, aliases: Aliases) -> int:
+        """Undo what own edits did, as a new edit; its step, given to `on_step`, redoes them.
+
+        Args:
+            step: What they did.
+            aliases: What earlier calls have inserted again; this one adds to it.
+
+        Returns:
+            How many elements and values cannot be brought back, because they were let go.
+        """
+        content = self._writable()
+        try:
+            return invert(content, step, aliases, author=self._identity.public_key)
+        finally:
+            self._after_edit()
+
     setText = set_text  # noqa: N815 - the name in the TypeScript package
     setList = set_list  # noqa: N815 - the name in the TypeScript package
 
     # ── network ────────────────────────────────────────────────────────────────────────
 
-    async def commit(self) -> int | None:
+    async def commit(self, *, message: str | None = None) -> int | None:
         """Seal what was edited, and send everything that is not acknowledged yet.
+
+        Args:
+            message: What to say of it in the history. It is sealed with the edits; where there are
+                none, it names the version that the document has by then.
 
         Returns:
             The `ts` of the last element sent, or None if there was nothing to send.
 
         Raises:
             TransportError: Something is not known to be stored; it is sent again next time.
+            UsageError: The message is not a short text; nothing was sealed.
         """
         self._writable()
+        if message is not None:
+            self._sealer.check_message(message)
         try:
             async with self._lock:
                 self._edited()
-                self._outbox.seal(self._log)
+                self._outbox.seal(self._log, message)
                 return await self._send()
         finally:
             self._tell()
@@ -616,6 +697,7 @@ class WalDocument:
             if self._outbox.is_outdated:
                 # What the relay holds, its answer having been lost, must not be written again.
                 await self._pull()
+                self._writable()
                 self._outbox.renew(self._log)
             sealed = self._outbox.next()
             if sealed is None:
@@ -633,8 +715,8 @@ class WalDocument:
         Raises:
             RejectedElementsError: Something was rejected; all that is good was folded.
             SequenceGapError: Elements are missing, and `strict_sequence` was asked for.
-            RollbackDetectedError: The log was pruned, and what stands for it lacks something that
-                was read before; the document is read-only.
+            RollbackDetectedError: The log lacks something that was read in it before: it ends
+                earlier, or was pruned below a snapshot without it; the document is read-only.
             PrunedLogError: The log was pruned, and no snapshot stands for what is gone.
             TransportError: The log cannot be read now.
         """
@@ -784,10 +866,21 @@ class WalDocument:
                 folded += self._note(reading)
         except CheckpointTooOldError:
             folded += await self._restart()
+        except LogBehindError as error:
+            self._fell_behind(error)
         self._restore_order()
         self._outbox.confirm(self._log)
         self._outbox.observe(self._log.tracker.highest(self._identity.public_key, None))
         return folded
+
+    def _fell_behind(self, error: LogBehindError) -> None:
+        """The log ends before what was read of it: it is told once, and raised each time."""
+        event = rolled_back(error)
+        is_news = self._ends_at is None or error.head < self._ends_at
+        (self._noticed if is_news else self._told).append(event)
+        if is_news:
+            self._ends_at = error.head
+        self._read_only = event.reason
 
     async def _publish(self, draft: Callable[[], Draft]) -> dict[str, Any]:
         self._writable()
@@ -805,6 +898,7 @@ class WalDocument:
     async def _publish_to(self, store: SnapshotStore, draft: Callable[[], Draft]) -> dict[str, Any]:
         for _ in range(_RESTARTS_MAX):
             await self._pull()
+            self._writable()
             drafted = draft()
             try:
                 document = await self._producer.publish(store, drafted)
@@ -831,9 +925,11 @@ class WalDocument:
         false = self._false_document()
         if self._base is not None and self._base.document == false:
             reasons.append("a snapshot that is false")
+        if self._lost:
+            reasons.append("elements that are here, and gone from the log")
         if reasons and not over_gaps:
             raise SnapshotRefusedError(reasons)
-        fold = self._fold_at(self._log.checkpoint)
+        fold = self._fold_at(TS_MAX)
         return Draft(self._log, fold, self._barrier(), self._cuts(), false, reasons)
 
     def _draft_cut(self, readers: Mapping[str, int]) -> Draft:
@@ -886,24 +982,63 @@ class WalDocument:
         """The document as it was after the element with a `ts`.
 
         Raises:
-            ValueError: The version is older than the snapshot that this session started from.
+            ValueError: The version is older than the snapshot that this session started from, or
+                was not read in the log yet.
         """
+        return self._fold_of(version).materialize()
+
+    def diff(self, before: int, after: int) -> list[Change]:
+        """What changed from one version to another, each the `ts` of an element.
+
+        Raises:
+            ValueError: A version is older than the snapshot that this session started from, or was
+                not read in the log yet.
+        """
+        return differences(self._fold_of(before), self._fold_of(after))
+
+    def revert_to(self, version: int) -> None:
+        """Make the document read as it did after the element with a `ts`, as an edit of now.
+
+        What others write meanwhile is kept, and the edit can be undone like any other.
+
+        Raises:
+            ValueError: The version is older than the snapshot that this session started from, or
+                was not read in the log yet.
+            UsageError: A name is of another kind by now, or a value cannot be written here; nothing
+                has changed.
+        """
+        self._writable().revert_to(self._fold_of(version))
+        self._after_edit()
+
+    def blame(self, name: str) -> list[Blame]:
+        """Who wrote each stretch of a list, a register, or each key of a map; in which element.
+
+        The keys of a map are in code-point order. A register that was deleted has nobody to blame.
+        """
+        content = self._opened()
+        match content.kind(name):
+            case "register":
+                return blame_register(content.crdt, name, self._log.ledger)
+            case "map":
+                return blame_map(content.crdt, name, self._log.ledger)
+            case _:
+                return blame_list(content.crdt, name, self._log.ledger)
+
+    def _fold_of(self, version: int) -> WalCrdt:
         self._opened()
         start = self._base_ts()
         if version < start:
             raise ValueError(f"the history here starts at {start}")
-        return self._fold_at(version).materialize()
-
-    def blame(self, name: str) -> list[Blame]:
-        """Who wrote each stretch of a list, and in which element."""
-        return blame_list(self._opened().crdt, name, self._log.ledger)
+        if version > self._log.checkpoint:
+            raise ValueError(f"the log was read up to {self._log.checkpoint}; pull first")
+        return self._fold_at(version)
 
     def _base_ts(self) -> int:
         return self._base.upto_ts if self._base is not None else 0
 
     def _fold_at(self, version: int) -> WalCrdt:
         """The fold of the log up to a `ts`, without uncommitted edits."""
-        crdt = self._base.crdt.clone() if self._base is not None else WalCrdt()
+        crdt = self._log.fold_on(self._base.crdt if self._base is not None else None)
         self._log.ledger.fold_into(crdt, upto_ts=version)
         return crdt
 
@@ -921,12 +1056,14 @@ class WalDocument:
 
     def _after_edit(self) -> None:
         # Where nobody waits for it, edits are taken over when they are committed.
-        if self._journal is not None or self._on_changed is not None:
+        if not (self._journal is None and self._on_changed is None and self._on_step is None):
             self._edited()
 
     def _edited(self) -> None:
         """Take over what was edited: keep it, then tell of it."""
         runs = self._content.take()
+        befores = self._content.take_befores() if runs else None
+        step = None if befores is None else capture(self._content.crdt, runs, befores)
         self._outbox.record(runs)
         try:
             if self._journal is not None and (runs or self._unkept):
@@ -934,6 +1071,8 @@ class WalDocument:
                 self._journal.record(self._unkept)
                 self._unkept = []
         finally:
+            if step is not None and self._on_step is not None:
+                self._on_step(step)
             self._tell_changed("local", self._identity.public_key)
 
     def _follow(self, changes: Changes) -> None:

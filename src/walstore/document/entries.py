@@ -21,7 +21,7 @@ from walstore.wire.keystrokes import Typing, read_keystrokes
 class Entry:
     """One folded element."""
 
-    __slots__ = ("author", "author_seq", "element", "header", "link", "runs")
+    __slots__ = ("author", "author_seq", "element", "header", "link", "message", "runs")
 
     def __init__(
         self,
@@ -30,8 +30,10 @@ class Entry:
         header: Header | None,
         author_seq: int | None,
         runs: list[Run],
+        message: str | None = None,
     ) -> None:
         self.element = element
+        self.message = message
         self.author = element.author
         self.link = link
         self.header = header

@@ -59,9 +59,15 @@ class Fork(NamedTuple):
 
 
 class Rollback(NamedTuple):
-    """The log no longer holds what it held before."""
+    """The log no longer holds what it held before.
+
+    Attributes:
+        reason: What is missing.
+        head: Where the log ends now, if it ends before what was read of it; else None.
+    """
 
     reason: str
+    head: int | None = None
 
 
 class Displaced(NamedTuple):

@@ -24,19 +24,21 @@ class Version(NamedTuple):
         author: Who signed it.
         session: Of which session, None where a peer has none.
         runs: How many runs of ops it holds.
+        message: What its author says of it, if anything; a version with a message is a named one.
     """
 
     ts: int
     author: str
     session: str | None
     runs: int
+    message: str | None = None
 
 
 class Blame(NamedTuple):
-    """A stretch of a list that was written in one go.
+    """A stretch of a list, a register or a key of a map that was written in one go.
 
     Attributes:
-        start: The position of its first element.
+        start: The position of its first element, or of the key among the keys; 0 for a register.
         size: How many elements it has.
         author: Who wrote it.
         ts: The element of the log that it came with; None if it is not committed yet, or if
@@ -55,7 +57,8 @@ def versions_of(parts: list[Part]) -> list[Version]:
     for part in parts:
         if isinstance(part, Entry):
             session = None if part.header is None else part.header.session
-            versions.append(Version(part.ts, part.author, session, len(part.runs)))
+            version = Version(part.ts, part.author, session, len(part.runs), part.message)
+            versions.append(version)
         else:
             versions += [Version(ts, part.author, part.session, 1) for ts in part.times]
     return versions
@@ -74,6 +77,26 @@ def blame_list(crdt: WalCrdt, name: str, ledger: Ledger) -> list[Blame]:
             position += stop - counter
             counter = stop
     return stretches
+
+
+def blame_register(crdt: WalCrdt, name: str, ledger: Ledger) -> list[Blame]:
+    """Who wrote the value of a register."""
+    clock = crdt.register_clock(name)
+    is_there = clock is not None and crdt.has_register(name)
+    return [_blame_write(0, clock, ledger)] if is_there and clock is not None else []
+
+
+def blame_map(crdt: WalCrdt, name: str, ledger: Ledger) -> list[Blame]:
+    """Who wrote the value of each key of a map, in the order of the keys."""
+    clocks = [crdt.map_clock(name, key) for key in crdt.map_items(name)]
+    return [_blame_write(at, clock, ledger) for at, clock in enumerate(clocks) if clock is not None]
+
+
+def _blame_write(at: int, clock: tuple[int, str], ledger: Ledger) -> Blame:
+    counter, replica = clock
+    origin, _ = ledger.find_origin(replica, counter, counter + 1)
+    author, ts = (replica.partition(":")[0], None) if origin is None else origin
+    return Blame(at, 1, author, ts)
 
 
 def _append(stretches: list[Blame], blame: Blame) -> None:

@@ -122,10 +122,10 @@ def _revive(left: LeftBody, log: DocumentLog, sealer: Sealer) -> Sealed:
     header: Header | None = read_header(element.data)
     try:
         envelope = log.open_envelope(element, header)
-        runs, author_seq = envelope.runs, envelope.author_seq
+        runs, author_seq, message = envelope.runs, envelope.author_seq, envelope.message
     except (UnreadableError, SealRejectedError):
         # Its key is not at hand: it can be sent all the same, and shows once the key is.
-        runs, author_seq = [], None
+        runs, author_seq, message = [], None, None
     body = Body(element.data, left.canonical, left.author, left.signature)
     epoch = sealer.epoch if str(sealer.epoch) == left.epoch else left.epoch
-    return Sealed(body, left.link, header, author_seq, runs, epoch)
+    return Sealed(body, left.link, header, author_seq, runs, epoch, message)

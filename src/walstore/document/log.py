@@ -32,7 +32,7 @@ from walstore.document.gaps import SequenceTracker
 from walstore.document.keystrokes import Strokes, gather_strokes
 from walstore.document.ledger import Ledger
 from walstore.document.ports import RawElement
-from walstore.document.revoked import Revoked, counted_seq, nobody_revoked
+from walstore.document.revoked import Revoked, counted_seq, new_fold, nobody_revoked
 from walstore.errors import MalformedError
 from walstore.sealed.encryptor import Encryptor, PlainEncryptor, SealContext
 from walstore.sealed.outcomes import SealRejectedError, UnreadableError
@@ -114,7 +114,8 @@ class DocumentLog:
         self.document_key = document_key
         self._frame = SigningFrame(Domain.APPEND, document_key)
         self.encryptor = encryptor
-        self.crdt = WalCrdt()
+        self._revoked = revoked
+        self.crdt = self.fold_on(None)
         self.checkpoint = 0
         self.tracker = SequenceTracker()
         self.ledger = Ledger()
@@ -134,7 +135,6 @@ class DocumentLog:
         # By link: a late element may turn out to have made room for them.
         self._too_far: dict[str, _Candidate] = {}
         self._is_writer = is_writer
-        self._revoked = revoked
         self._now_ms = now_ms
         self._pool = pool
         # The links of the folded elements, to know them when they come again.
@@ -167,6 +167,10 @@ class DocumentLog:
     def holds(self, link: str) -> bool:
         """Whether an element was read in the log itself."""
         return link in self._known
+
+    def step_back(self, head: int) -> None:
+        """Go on from where the log ends now; what was read beyond that stays, as if before it."""
+        self.checkpoint = self._entered_ts = min(self.checkpoint, head)
 
     @property
     def is_waiting(self) -> bool:
@@ -360,9 +364,13 @@ class DocumentLog:
         if len(self._unproven) > UNPROVEN_MAX:
             del self._unproven[next(iter(self._unproven))]
 
+    def fold_on(self, base: WalCrdt | None) -> WalCrdt:
+        """A fold to go on from, of nothing or of what is in another one."""
+        return new_fold(self._revoked, base)
+
     def refolded(self, base: WalCrdt | None) -> WalCrdt:
         """The fold of every element here in the order of the log, on top of a base."""
-        crdt = WalCrdt() if base is None else base.clone()
+        crdt = self.fold_on(base)
         self.ledger.fold_into(crdt)
         self.is_out_of_order = False
         return crdt
@@ -391,7 +399,8 @@ class DocumentLog:
         if header is None and envelope.author_seq is not None:
             self._check_counted(element.author, None, envelope.author_seq)
         self._check_counters(envelope, element.ts)
-        entry = Entry(element, link, header, envelope.author_seq, envelope.runs)
+        seq, runs, message = envelope.author_seq, envelope.runs, envelope.message
+        entry = Entry(element, link, header, seq, runs, message)
         self._enter(entry, events)
         self.crdt.fold_runs(envelope.runs, changes)
         if isinstance(changes, Changes):

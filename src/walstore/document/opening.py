@@ -28,12 +28,13 @@ from walstore.document.ledger import Entry
 from walstore.document.log import DocumentLog, Reading, highest_counter, ts_of
 from walstore.document.ports import (
     CheckpointTooOldError,
+    LogBehindError,
     SnapshotStore,
     StoredSnapshot,
     Transport,
 )
-from walstore.document.sealing import Sealed
 from walstore.document.revoked import Revoked, counted_seq, nobody_revoked
+from walstore.document.sealing import Sealed
 from walstore.document.snapshot import (
     SNAPSHOT_SUFFIX,
     Cut,
@@ -248,8 +249,19 @@ async def _trust(
                 reason = "its tail holds edits that the state does not"
                 events.append(_false(snapshot, reason))
                 verdict = SnapshotVerdict.MISMATCH
-    readings = [reading async for reading in read_on(source, log)]
+    readings: list[Reading] = []
+    try:
+        async for reading in read_on(source, log):
+            readings.append(reading)
+    except LogBehindError as error:
+        # What the snapshot covers was in the log once, and is not any more.
+        events.append(rolled_back(error))
     return Opening(log, snapshot, snapshot, verdict, retained, readings, events)
+
+
+def rolled_back(error: LogBehindError) -> Rollback:
+    """What is to be told of a log that ends before what was read of it."""
+    return Rollback(f"it ends at {error.head}, before {error.checkpoint}", error.head)
 
 
 async def read_on(
@@ -264,6 +276,7 @@ async def read_on(
 
     Raises:
         CheckpointTooOldError: The log is pruned above where it was left.
+        LogBehindError: The log ends before where it was left.
         TransportError: It cannot be read now.
     """
     while True:
@@ -308,7 +321,7 @@ def log_from(source: Source, snapshot: Snapshot) -> DocumentLog:
     """A log that starts where a snapshot ends."""
     log = source.new_log()
     # The snapshot keeps its own state, for the next one to build on.
-    log.start(snapshot.crdt.clone())
+    log.start(log.fold_on(snapshot.crdt))
     log.checkpoint = snapshot.upto_ts
     log.heads = dict(snapshot.heads)
     for author, seq in snapshot.writer_seq.items():
@@ -392,7 +405,7 @@ def _flaw(log: DocumentLog, snapshot: Snapshot) -> str | None:
 
 def _fold_with_cuts(log: DocumentLog, snapshot: Snapshot) -> WalCrdt:
     """What a log folds to, if the same is let go at the same places as in a snapshot."""
-    crdt, cuts = WalCrdt(), deque(snapshot.cuts)
+    crdt, cuts = log.fold_on(None), deque(snapshot.cuts)
     seqs: dict[str, int] = {}
     covered: dict[str, int] = {}
     for entry in sorted(log.ledger.entries, key=lambda entry: entry.ts):
@@ -411,6 +424,7 @@ def _fold_with_cuts(log: DocumentLog, snapshot: Snapshot) -> WalCrdt:
 def _cut(crdt: WalCrdt, cut: Cut) -> WalCrdt:
     rest = WalCrdt() if cut.is_deletion else crdt.collected()
     rest.horizon = cut.horizon
+    rest.is_cut_off = crdt.is_cut_off
     return rest
 
 
@@ -435,7 +449,8 @@ async def _retain_below(
     checker.tracker.cover_unknown()
     checker.counter = snapshot.crdt.counter
     entries = checker.read(page).folded
-    is_false = _contradicts(entries, snapshot, is_whole=len(page) < count)
+    crdt = checker.fold_on(snapshot.crdt)
+    is_false = _contradicts(entries, snapshot, crdt, is_whole=len(page) < count)
     return [entry.element for entry in entries], is_false
 
 
@@ -471,9 +486,10 @@ def is_covered(sealed: Sealed, snapshot: Snapshot) -> bool:
     return not changes
 
 
-def _contradicts(tail: Sequence[Entry], snapshot: Snapshot, *, is_whole: bool) -> bool:
-    """Whether elements that a snapshot covers hold edits that its state does not."""
-    crdt = snapshot.crdt.clone()
+def _contradicts(
+    tail: Sequence[Entry], snapshot: Snapshot, crdt: WalCrdt, *, is_whole: bool
+) -> bool:
+    """Whether elements that a snapshot covers hold edits that its state, as a fold, does not."""
     changes: list[Change] = []
     counter = 0 if is_whole else None
     for entry in tail:

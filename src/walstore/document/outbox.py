@@ -73,6 +73,11 @@ class Outbox:
         return bool(self._recorded or self._sealed)
 
     @property
+    def has_recorded(self) -> bool:
+        """Whether anything waits to be sealed."""
+        return bool(self._recorded)
+
+    @property
     def has_written(self) -> bool:
         """Whether the session has sealed anything yet."""
         return self._seq > 0
@@ -108,9 +113,12 @@ class Outbox:
             self._prev = sealed.link
             self.observe(sealed.author_seq or 0)
 
-    def seal(self, log: DocumentLog) -> None:
-        """Seal what was recorded, and let the log know it as its own."""
-        if not self._recorded:
+    def seal(self, log: DocumentLog, message: str | None = None) -> None:
+        """Seal what was recorded, and let the log know it as its own.
+
+        A message is sealed with it, or, if nothing was recorded, alone.
+        """
+        if not self._recorded and not message:
             return
         seen = self._newly_seen()
         bodies = self._sealer.seal(
@@ -119,6 +127,7 @@ class Outbox:
             author_seq=self._author_seq + 1,
             prev=self._prev,
             seen=seen,
+            message=message or None,
         )
         if self._journal is not None:
             self._journal.seal(self._sealer.session, bodies)
@@ -213,4 +222,5 @@ def _own_entry(sealed: Sealed) -> Entry:
     """The entry of an own element that has no place in the log yet."""
     body = sealed.body
     element = Element(0, body.canonical, body.author, body.signature)
-    return Entry(element, sealed.link, sealed.header, sealed.author_seq, sealed.runs)
+    seq, runs, message = sealed.author_seq, sealed.runs, sealed.message
+    return Entry(element, sealed.link, sealed.header, seq, runs, message)

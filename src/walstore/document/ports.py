@@ -46,6 +46,22 @@ class CheckpointTooOldError(TransportError):
         self.floor = floor
 
 
+class LogBehindError(TransportError):
+    """The log ends before the checkpoint: elements that were read in it are gone.
+
+    It is what a log does that was replaced by an older copy of itself, or emptied.
+
+    Attributes:
+        head: Where it ends: the `ts` of the newest element that it ever had; 0 if it had none.
+        checkpoint: What was asked for.
+    """
+
+    def __init__(self, *, head: int, checkpoint: int) -> None:
+        super().__init__(f"the log ends at {head}, before {checkpoint}", retryable=False)
+        self.head = head
+        self.checkpoint = checkpoint
+
+
 class Transport(Protocol):
     """One log per document key."""
 
@@ -65,10 +81,12 @@ class Transport(Protocol):
         They come as `RawElement`, or as JSON values in the format's spelling.
 
         There may be more than one page of them: an empty page says that there are no more.
-        Elements that are gone are never left out: then the call fails.
+        Elements that are gone are never left out: then the call fails. So it does, wherever that
+        can be told, if the log never reached the checkpoint.
 
         Raises:
             CheckpointTooOldError: Elements above the checkpoint are gone.
+            LogBehindError: Elements up to the checkpoint are gone, which were read before.
             TransportError: The log cannot be read now.
         """
         ...

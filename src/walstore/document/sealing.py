@@ -14,7 +14,7 @@ from walstore.canon import canonical_bytes
 from walstore.crdt import Run
 from walstore.crdt.runs import Insert, Remove
 from walstore.document.ports import Body
-from walstore.errors import UsageError
+from walstore.errors import NotJsonError, UsageError
 from walstore.sealed.encryptor import Encryptor, SealContext
 from walstore.signed.author import Domain, sign_bytes, signing_input_of
 from walstore.signed.chain import link
@@ -31,6 +31,7 @@ from walstore.wire.limits import (
     BATCH_OPS_MAX,
     BATCH_REMOVES_MAX,
     ELEMENT_BYTES_MAX,
+    MESSAGE_SIZE_MAX,
     STARFISH_ELEMENT_BYTES_MAX,
 )
 
@@ -56,6 +57,7 @@ class Sealed(NamedTuple):
     author_seq: int | None
     runs: list[Run]
     epoch: object
+    message: str | None = None
 
 
 class Sealer:
@@ -115,6 +117,18 @@ class Sealer:
         """
         _check_size(name, self.bytes_max // 16)
 
+    def check_message(self, message: str) -> None:
+        """Refuse a message that readers would not take.
+
+        Raises:
+            NotJsonError: It is not text.
+            ValueTooLargeError: It is too long.
+        """
+        if not isinstance(message, str):
+            raise NotJsonError(f"a message cannot be a {type(message).__name__}")
+        if len(message) > MESSAGE_SIZE_MAX:
+            raise ValueTooLargeError(len(message), MESSAGE_SIZE_MAX)
+
     def seal(
         self,
         runs: list[Run],
@@ -124,16 +138,18 @@ class Sealer:
         prev: str | None,
         seen: Mapping[str, int],
         session: str | None = None,
+        message: str | None = None,
     ) -> list[Sealed]:
         """Make the bodies of a commit.
 
         Args:
-            runs: What to commit, not empty.
+            runs: What to commit; empty only with a message.
             seq: The session's seq of the first body.
             author_seq: The author's seq of the first body, for version 1.
             prev: The link to the author's newest element.
             seen: What is new since of others.
             session: Whose edits they are, if not this session's.
+            message: What the author says of them; it goes with the last body.
         """
         waiting, bodies = [runs], []
         while waiting:
@@ -142,7 +158,8 @@ class Sealer:
             if _fits(part, self._profile):
                 writer = self._session if session is None else session
                 header = Header(writer, seq, prev, seen) if self._is_chained else None
-                sealed = self._seal_one(part, header, author_seq)
+                note = None if waiting else message
+                sealed = self._seal_one(part, header, author_seq, note)
             if sealed is None or self._is_to_be_cut(sealed):
                 left, right = _halves(part)
                 waiting += [right, left]
@@ -154,21 +171,23 @@ class Sealer:
     def renew(self, sealed: Sealed, prev: str | None) -> Sealed:
         """Make a body anew under the key epoch of now, after another one."""
         header = None if sealed.header is None else sealed.header._replace(prev=prev)
-        return self._seal_one(sealed.runs, header, sealed.author_seq or 0)
+        return self._seal_one(sealed.runs, header, sealed.author_seq or 0, sealed.message)
 
     def _is_to_be_cut(self, sealed: Sealed) -> bool:
         return len(sealed.body.canonical) > self.bytes_max and _is_divisible(sealed.runs)
 
-    def _seal_one(self, runs: list[Run], header: Header | None, author_seq: int) -> Sealed:
+    def _seal_one(
+        self, runs: list[Run], header: Header | None, author_seq: int, message: str | None
+    ) -> Sealed:
         author, epoch = self._identity.public_key, self.epoch
         context = SealContext(self._document_key, author, header.seq if header else 0)
         data: dict[str, Any]
         if self._profile is Profile.STARFISH:
-            inner = inner_starfish(author, author_seq, runs)
+            inner = inner_starfish(author, author_seq, runs, message)
             data = outer_starfish(self._encryptor.seal(inner, context), header)
         else:
             assert header is not None, "packed elements are always chained"
-            inner = inner_packed(f"{author}:{header.session}", runs)
+            inner = inner_packed(f"{author}:{header.session}", runs, message)
             data = outer_packed(self._encryptor.seal(inner, context), author, header)
         canonical = canonical_bytes(data)
         signed = signing_input_of(Domain.APPEND, self._document_key, canonical)
@@ -178,7 +197,7 @@ class Sealer:
         )
         body = Body(data, canonical, author, proof.author_signature)
         counted = author_seq if self._profile is Profile.STARFISH else None
-        return Sealed(body, name, header, counted, runs, epoch)
+        return Sealed(body, name, header, counted, runs, epoch, message)
 
 
 def _check_size(value: object, limit: int) -> None:
@@ -201,8 +220,8 @@ def _fits(runs: Sequence[Run], profile: Profile) -> bool:
 
 
 def _is_divisible(runs: Sequence[Run]) -> bool:
-    if len(runs) > 1:
-        return True
+    if len(runs) != 1:
+        return len(runs) > 1
     run = runs[0]
     if isinstance(run, Insert):
         return len(run.values) > 1

@@ -17,6 +17,7 @@ class Admission:
 
     Attributes:
         is_greeted: Whether the relay has said hello.
+        database: What the relay calls its database; empty until it has said hello.
         ref: The proof that was not answered yet; None if there is none.
     """
 
@@ -29,6 +30,7 @@ class Admission:
             outgoing: Takes the proofs.
         """
         self.is_greeted = False
+        self.database = ""
         self.ref: str | None = None
         self._identity = identity
         self._relay = relay
@@ -45,6 +47,7 @@ class Admission:
         match frame:
             case Hello() if PROTOCOL_VERSION in frame.protocol:
                 self.is_greeted = True
+                self.database = frame.relay
                 self.prove(frame.challenge)
             case Hello():
                 raise NotAdmittedError(f"it does not speak version {PROTOCOL_VERSION}")

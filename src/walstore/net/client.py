@@ -27,7 +27,9 @@ from walstore.canon import canonical_bytes
 from walstore.document.ports import Body, RawElement
 from walstore.errors import TransportError
 from walstore.net.admission import Admission
-from walstore.net.events import ClientEvent
+from walstore.net.alarm import Alarm
+from walstore.net.changes import Mode, PendingChanges, PendingFind
+from walstore.net.events import Admitted, ClientEvent
 from walstore.net.faults import (
     NotAdmittedError,
     OfflineError,
@@ -37,6 +39,8 @@ from walstore.net.faults import (
     TooLargeError,
     TransportClosedError,
 )
+from walstore.net.feed import Wanted
+from walstore.net.feeds import Feed, Feeds
 from walstore.net.following import Peer, Waiting
 from walstore.net.ledger import AnyPending, Ledger
 from walstore.net.logs import KnownLogs
@@ -82,6 +86,7 @@ class RelayClient:
     Attributes:
         state: How it stands with the relay.
         reason: Why, in words.
+        relay: The database that the relay has named last; None if none has yet.
         last_ack_ms: When something was last acknowledged; None if nothing was yet.
         lag_ms: How long that took.
         ignored: How many frames came that nobody waited for.
@@ -105,18 +110,23 @@ class RelayClient:
         """
         self.state = State.CONNECTING
         self.reason = "connecting"
+        self.relay: str | None = None
         self.last_ack_ms: int | None = None
         self.lag_ms: int | None = None
         self.ignored = 0
         self._presences: dict[str, bytes] = {}
         self._events: list[ClientEvent] = []
-        self._outgoing = Outgoing()
+        self._alarm = Alarm()
+        self._outgoing = Outgoing(self._alarm)
         self._new_admission = partial(Admission, identity, relay, self._outgoing)
         self._admission = self._new_admission()
         self._logs = KnownLogs(logs)
-        parts = (self._outgoing, self._logs, self._events)
+        parts = (self._outgoing, self._logs, self._events, self._alarm)
         self._ledger = Ledger(*parts, timeout_ms=request_timeout_ms)
         self._subscriptions = Subscriptions(*parts, timeout_ms=request_timeout_ms)
+        self._feeds = Feeds(
+            self._outgoing, self._events, self._alarm, timeout_ms=request_timeout_ms
+        )
 
     # ── what is asked ──────────────────────────────────────────────────────────────────
 
@@ -138,9 +148,12 @@ class RelayClient:
         """Ask for the newest elements up to a `ts`; raises as `append` does."""
         return self._ask(PendingTail(self._outgoing.next_ref(), document, upto, count), now_ms)
 
-    def get_snapshot(self, document: str, now_ms: int) -> PendingSnapshot:
-        """Ask for the current snapshot; raises as `append` does."""
-        return self._ask(PendingSnapshot(self._outgoing.next_ref(), document), now_ms)
+    def get_snapshot(
+        self, document: str, now_ms: int, *, revision: str | None = None
+    ) -> PendingSnapshot:
+        """Ask for the current snapshot, or for a revision of it; raises as `append` does."""
+        ref = self._outgoing.next_ref()
+        return self._ask(PendingSnapshot(ref, document, revision), now_ms)
 
     def put_snapshot(
         self, document: str, text: bytes, revision: str | None, now_ms: int
@@ -176,6 +189,42 @@ class RelayClient:
         """Publish a signed grant; raises as `append` does."""
         prefix = str(grant.get("prefix", ""))
         return self._ask(PendingGrant(self._outgoing.next_ref(), prefix, dict(grant)), now_ms)
+
+    def changes(
+        self,
+        wanted: Wanted,
+        *,
+        mode: Mode = "tail",
+        since: int,
+        until_seq: int | None,
+        limit: int,
+        now_ms: int,
+    ) -> PendingChanges:
+        """Ask for a page of the changes feed; raises as `append` does."""
+        return self._ask(
+            PendingChanges(
+                self._outgoing.next_ref(),
+                wanted,
+                mode=mode,
+                since=since,
+                until_seq=until_seq,
+                limit=limit,
+            ),
+            now_ms,
+        )
+
+    def find(self, wanted: Wanted, ids: tuple[str, ...], now_ms: int) -> PendingFind:
+        """Ask for events by their ids; raises as `append` does."""
+        return self._ask(PendingFind(self._outgoing.next_ref(), wanted, ids), now_ms)
+
+    def switch_on(self, feed: Feed, since: int, *, relay: str, now_ms: int) -> None:
+        """Follow a feed live above a seq, if there is a connection to where that was read."""
+        if self.state is State.LIVE and self.relay == relay:
+            self._feeds.begin(feed, since, now_ms)
+
+    def switch_off(self, feed: Feed) -> None:
+        """Follow a feed no longer."""
+        self._feeds.end(feed)
 
     def forget(self, pending: Pending[Any]) -> None:
         """Nobody waits for this answer any more."""
@@ -258,6 +307,11 @@ class RelayClient:
         return events
 
     @property
+    def due_ms(self) -> int | None:
+        """When to call `tick`, at the latest; None if there is no need to."""
+        return self._alarm.due_ms
+
+    @property
     def has_outgoing(self) -> bool:
         """Whether there is something to say, now or a little later."""
         return bool(self._outgoing)
@@ -296,13 +350,16 @@ class RelayClient:
         self._outgoing.clear()
         self._ledger.disconnect()
         self._subscriptions.disconnect(now_ms)
+        self._feeds.disconnect()
         if state is not State.CONNECTING:
             self._ledger.fail_all(self._unavailable)
 
     def tick(self, now_ms: int) -> None:
         """Give up what takes too long, and look again where nothing tells."""
+        self._alarm.clear()
         self._ledger.tick(now_ms)
         self._subscriptions.tick(now_ms, is_live=self.state is State.LIVE)
+        self._feeds.tick(now_ms)
 
     # ── what comes ─────────────────────────────────────────────────────────────────────
 
@@ -323,6 +380,7 @@ class RelayClient:
             raise RelayFaultError(error.reason) from error
         if not self._admission.is_greeted:
             self._admission.greet(frame)
+            self.relay = self._admission.database
         elif isinstance(frame, Presence) and len(raw) > _PRESENCE_FRAME_SIZE_MAX:
             self.ignored += 1
         else:
@@ -349,7 +407,11 @@ class RelayClient:
                 self._admitted(now_ms)
         elif (following := self._subscriptions.get(ref)) is not None:
             self._subscriptions.take(following, frame, now_ms)
+        elif (feed := self._feeds.get(ref)) is not None:
+            self._feeds.take(feed, frame, now_ms)
         elif (pending := self._ledger.get(ref)) is not None:
+            if isinstance(pending, PendingChanges):
+                pending.relay = self.relay or ""
             self._ledger.take(pending, frame, now_ms)
             if pending.is_settled and pending.error is None:
                 self._settled(pending, now_ms)
@@ -369,6 +431,7 @@ class RelayClient:
 
     def _admitted(self, now_ms: int) -> None:
         self.state, self.reason = State.LIVE, "live"
+        self._events.append(Admitted())
         self._ledger.send_all()
         self._subscriptions.resume(now_ms)
         for document, presence in self._presences.items():

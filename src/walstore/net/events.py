@@ -29,4 +29,14 @@ class PeersChanged(NamedTuple):
     document: str
 
 
-ClientEvent = Settled | Moved | Loaded | PeersChanged
+class FeedMoved(NamedTuple):
+    """Something has come of a changes feed, or nothing more will."""
+
+    name: str
+
+
+class Admitted(NamedTuple):
+    """The relay has let the client in."""
+
+
+ClientEvent = Settled | Moved | Loaded | PeersChanged | FeedMoved | Admitted

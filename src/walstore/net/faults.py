@@ -73,6 +73,32 @@ class OtherLogError(TransportError):
         self.found = found
 
 
+class OtherRelayError(TransportError):
+    """Another database answers than the one that the changes feed was read from before.
+
+    Attributes:
+        expected: The database that was read before.
+        found: The one that answers now.
+    """
+
+    def __init__(self, expected: str, found: str) -> None:
+        super().__init__(f"another relay is here: {found}, not {expected}", retryable=False)
+        self.expected = expected
+        self.found = found
+
+
+class ReplayTooOldError(TransportError):
+    """Events above a seq can no longer be replayed: start from a bootstrap.
+
+    Attributes:
+        min_seq: The lowest seq that still can.
+    """
+
+    def __init__(self, min_seq: int) -> None:
+        super().__init__(f"the changes feed begins at {min_seq}", retryable=False)
+        self.min_seq = min_seq
+
+
 class OfflineError(TransportError):
     """There is no connection, and the last attempt to make one failed.
 
@@ -93,12 +119,10 @@ class NoAnswerError(TransportError):
 
 
 class FalseAnswerError(TransportError):
-    """An answer contradicts itself: a snapshot that does not have its own revision."""
+    """An answer contradicts itself: a snapshot or an element that is not the one that it names."""
 
     def __init__(self) -> None:
-        super().__init__(
-            "the relay's answer does not have the revision that it names", retryable=True
-        )
+        super().__init__("the relay's answer is not what it is called", retryable=True)
 
 
 class BusyError(TransportError):
@@ -146,6 +170,18 @@ class PresenceRefusedError(UsageError):
         self.reason = reason
 
 
+class FeedRefusedError(UsageError):
+    """A wish that no changes feed can fulfil.
+
+    Attributes:
+        reason: Why not.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"this cannot be asked of a changes feed: {reason}")
+        self.reason = reason
+
+
 class RecordRefusedError(UsageError):
     """A record that no relay keeps.
 
@@ -178,6 +214,13 @@ def error_of(refusal: Refusal, document_key: str, log: str | None) -> TransportE
         case _:
             retry_ms = _count(details.get("retry_ms"))
             return RelayRefusalError(refusal.code, refusal.message, retry_ms)
+
+
+def feed_error_of(refusal: Refusal) -> TransportError:
+    """What a changes feed raises that was refused."""
+    if refusal.code is Code.CHECKPOINT_TOO_OLD:
+        return ReplayTooOldError(_count(refusal.details.get("min_seq")))
+    return error_of(refusal, "", None)
 
 
 def _count(value: object) -> int:

@@ -106,6 +106,17 @@ class Following:
         """Where the subscription that was asked for starts."""
         return self._end
 
+    @property
+    def due_ms(self) -> int:
+        """When something is to be done about it, unless something happens before; 0 if never."""
+        match self.phase:
+            case Phase.IDLE:
+                return self._again_ms
+            case Phase.LOADING:
+                return self.deadline_ms
+            case Phase.LIVE:
+                return 0
+
     def suspend(self, now_ms: int) -> None:
         """The subscription is over, through nobody's fault."""
         self.phase, self.ref = Phase.IDLE, None
@@ -181,6 +192,10 @@ class Following:
             return Waiting.FOR_MORE
         is_end = self.phase is Phase.LIVE and self._end >= self.acknowledged
         return [] if is_end else None
+
+    def is_beyond(self, head: int) -> bool:
+        """Whether what was read is more than the log has ever had."""
+        return self._end > head
 
     def _forget(self, checkpoint: int) -> None:
         count = bisect_right(self._elements, checkpoint, key=_ts)

@@ -10,6 +10,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 from walstore.net.backoff import Backoff
@@ -24,9 +25,6 @@ from walstore.net.dialling import (
 )
 from walstore.net.faults import NotAdmittedError, RelayFaultError
 from walstore.net.status import State
-
-# How often it is looked at what takes too long.
-_TICK_S = 0.5
 
 # What a relay is told when it is left.
 _NORMAL = 1000
@@ -84,6 +82,9 @@ class Keeper:
         self._handshake_s = handshake_timeout_ms / 1000
         self._on_events = on_events
         self._to_send = asyncio.Event()
+        # Until when `tick` sleeps, None for ever; and what wakes it up before.
+        self._asleep_until_ms: int | None = None
+        self._is_sooner = asyncio.Event()
         self._connection: Connection | None = None
 
     @property
@@ -95,16 +96,30 @@ class Keeper:
         return round(connection.latency * 1000)
 
     def wake(self) -> None:
-        """Look whether there is something to send."""
+        """Look whether there is something to send, or to wait for."""
         if self._client.has_outgoing:
             self._to_send.set()
+        self._wake_for_time()
+
+    def _wake_for_time(self) -> None:
+        due_ms, until_ms = self._client.due_ms, self._asleep_until_ms
+        if due_ms is not None and (until_ms is None or due_ms < until_ms):
+            self._is_sooner.set()
 
     async def tick(self) -> None:
-        """Let the client know, again and again, what time it is."""
+        """Let the client know what time it is, whenever it waits for that, and only then."""
         while True:
-            await self._timing.sleep(_TICK_S)
-            self._client.tick(self._timing.now_ms())
-            self._on_events()
+            self._is_sooner.clear()
+            due_ms = self._asleep_until_ms = self._client.due_ms
+            if due_ms is None:
+                await self._is_sooner.wait()
+            elif (wait_ms := due_ms - self._timing.now_ms()) > 0:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(wait_ms / 1000):
+                        await self._is_sooner.wait()
+            else:
+                self._client.tick(self._timing.now_ms())
+                self._on_events()
 
     async def run(self) -> None:
         """Connect, again and again."""
@@ -152,7 +167,9 @@ class Keeper:
             # Those who wait are told now, not after the relay has answered the closing.
             self._ended(error)
             code = _PROTOCOL_ERROR if isinstance(error, RelayFaultError) else _NORMAL
-            await connection.close(code, close_reason(reason_of(error)))
+            # What goes wrong with that is no further loss.
+            with suppress(*CONNECTION_ERRORS):
+                await connection.close(code, close_reason(reason_of(error)))
         finally:
             for task in tasks:
                 task.cancel()
@@ -175,3 +192,5 @@ class Keeper:
             self._to_send.clear()
             while (frame := self._client.take_outgoing(self._timing.now_ms())) is not None:
                 await connection.send(frame, text=True)
+            # What was held back is due at a moment that nobody has waited for yet.
+            self._wake_for_time()

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from walstore.errors import TransportError
+from walstore.net.alarm import Alarm
 from walstore.net.events import ClientEvent, Settled
 from walstore.net.faults import (
     BusyError,
@@ -18,7 +19,6 @@ from walstore.net.faults import (
     OtherLogError,
     RelayFaultError,
     RelayRefusalError,
-    error_of,
 )
 from walstore.net.logs import KnownLogs
 from walstore.net.outgoing import Outgoing
@@ -44,7 +44,13 @@ class Ledger:
     """
 
     def __init__(
-        self, outgoing: Outgoing, logs: KnownLogs, events: list[ClientEvent], *, timeout_ms: int
+        self,
+        outgoing: Outgoing,
+        logs: KnownLogs,
+        events: list[ClientEvent],
+        alarm: Alarm,
+        *,
+        timeout_ms: int,
     ) -> None:
         """Begin with nothing.
 
@@ -52,11 +58,13 @@ class Ledger:
             outgoing: Takes what is to be sent.
             logs: The logs that requests name.
             events: Told when a request is settled.
+            alarm: Told when a request is to be given up.
             timeout_ms: How long an answer may take.
         """
         self._outgoing = outgoing
         self._logs = logs
         self._events = events
+        self._alarm = alarm
         self._timeout_ms = timeout_ms
         self._pending: dict[str, Pending[Any]] = {}
         self._bytes = 0
@@ -76,6 +84,7 @@ class Ledger:
         if len(self._pending) >= PENDING_MAX or size > PENDING_BYTES_MAX:
             raise BusyError
         pending.deadline_ms = now_ms + self._timeout_ms + pending.size // _BYTES_PER_MS
+        self._alarm.at(pending.deadline_ms)
         self._pending[pending.ref] = pending
         self._bytes = size
         self.writes += pending.is_write
@@ -109,8 +118,9 @@ class Ledger:
         """
         match frame:
             case Refusal() if pending.begun_ms is not None:
-                log = self._logs.of(pending.document)
-                self._fail(pending, error_of(frame, pending.document, log))
+                pending.refuse(frame, self._logs.of(pending.document))
+                self._outgoing.drop(pending.ref)
+                self._remove(pending)
             case Closed() if pending.begun_ms is not None:
                 self._fail(pending, RelayRefusalError(Code.UNAVAILABLE, frame.reason))
             case _ if not pending.is_sent:
@@ -120,6 +130,8 @@ class Ledger:
                 pending.deadline_ms = max(pending.deadline_ms, now_ms + self._timeout_ms)
                 self._check_log(pending)
                 if pending.is_settled:
+                    if pending.is_answering:
+                        self._outgoing.close(pending.ref)
                     self._remove(pending)
 
     def tick(self, now_ms: int) -> None:
@@ -128,6 +140,8 @@ class Ledger:
             if now_ms >= pending.deadline_ms:
                 self._abandon(pending)
                 self._fail(pending, NoAnswerError())
+            else:
+                self._alarm.at(pending.deadline_ms)
 
     def fail_all(self, new_error: Callable[[], TransportError]) -> None:
         """Nothing of this will be answered."""
@@ -143,7 +157,8 @@ class Ledger:
     def _abandon(self, pending: Pending[Any]) -> None:
         is_begun = pending.begun_ms is not None
         # What was sent in part, a relay would keep for the rest to come.
-        if self._outgoing.drop(pending.ref) and is_begun and not pending.is_sent:
+        is_in_part = self._outgoing.drop(pending.ref) and is_begun and not pending.is_sent
+        if is_in_part or pending.is_answering:
             self._outgoing.close(pending.ref)
 
     def _check_log(self, pending: Pending[Any]) -> None:

@@ -18,6 +18,7 @@ import anyio
 from walstore.canon import canonical_bytes, content_hash, parse
 from walstore.document.ports import (
     Body,
+    LogBehindError,
     RawElement,
     RecordConflictError,
     SnapshotConflictError,
@@ -50,8 +51,15 @@ class MemoryTransport:
         return ts
 
     async def pull(self, document_key: str, checkpoint: int) -> list[RawElement]:
-        """One page of elements above a checkpoint."""
+        """One page of elements above a checkpoint.
+
+        Raises:
+            LogBehindError: The log never reached the checkpoint.
+        """
         log = self._logs.get(document_key, [])
+        head = log[-1].ts if log else 0
+        if checkpoint > head:
+            raise LogBehindError(head=head, checkpoint=checkpoint)
         start = bisect_right(log, checkpoint, key=_ts)
         return log[start : start + self._page_size]
 

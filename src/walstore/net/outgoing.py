@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from walstore.net.alarm import Alarm
 from walstore.wire.frames import ClientFrame, Close, client_frame
 
 # Presences that are sent within a second; relays refuse more than about twice as many.
@@ -19,7 +20,9 @@ _PRESENCES_PER_SECOND = 30
 class Outgoing:
     """The frames that wait to be sent."""
 
-    def __init__(self) -> None:
+    def __init__(self, alarm: Alarm) -> None:
+        """Begin with nothing; the alarm is told when what waits may be sent."""
+        self._alarm = alarm
         self._refs = 0
         self._frames: dict[str, Iterator[ClientFrame]] = {}
         self._closing: dict[str, None] = {}
@@ -88,6 +91,7 @@ class Outgoing:
         if now_ms - self._window_ms >= 1000:
             self._window_ms, self._window_count = now_ms, 0
         if self._window_count >= _PRESENCES_PER_SECOND:
+            self._alarm.at(self._window_ms + 1000)
             return None
         self._window_count += 1
         document = next(iter(self._presences))

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 from walstore.errors import TransportError
-from walstore.wire.frames import ClientFrame, RelayFrame
+from walstore.net.faults import error_of
+from walstore.wire.frames import ClientFrame, Refusal, RelayFrame
 
 Answer = TypeVar("Answer")
 
@@ -45,6 +46,11 @@ class Pending(Generic[Answer]):
         self.error: TransportError | None = None
 
     @property
+    def is_answering(self) -> bool:
+        """Whether the relay goes on answering until it is told to stop."""
+        return False
+
+    @property
     def is_settled(self) -> bool:
         """Whether there is an answer, or will never be one."""
         return self._answer is not None or self.error is not None
@@ -67,6 +73,10 @@ class Pending(Generic[Answer]):
     def settle(self, answer: Answer) -> None:
         """This is the answer."""
         self._answer = (answer,)
+
+    def refuse(self, refusal: Refusal, log: str | None) -> None:
+        """The relay does not do it."""
+        self.fail(error_of(refusal, self.document, log))
 
     def restart(self) -> None:
         """Forget what was sent and what was answered, to be asked again."""

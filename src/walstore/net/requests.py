@@ -12,6 +12,7 @@ from typing import Any
 
 from walstore.document.ports import (
     Body,
+    LogBehindError,
     RawElement,
     RecordConflictError,
     SnapshotConflictError,
@@ -71,6 +72,7 @@ class PendingAppend(Pending[int]):
     def take(self, frame: RelayFrame) -> None:
         if not isinstance(frame, Ok):
             raise _wrong(frame, "an append")
+        self.log = read_log_of(frame)
         self.settle(read_ts(frame.result.get("ts")))
 
 
@@ -127,10 +129,17 @@ class PendingPage(_PendingElements):
 
     def _end(self, frame: EndOfStored) -> None:
         check_end(frame, self.last_ts)
+        if (head := read_head(frame)) < self.last_ts:
+            self._fell_behind(head)
         self.is_more = frame.result.get("more") is True
         if self.is_more and not self._elements:
             # An empty page would be taken for the end of the log.
             raise RelayFaultError("a page without elements, and more to come")
+
+    def _fell_behind(self, head: int) -> None:
+        if self._elements:
+            raise RelayFaultError("a log that ends before its elements")
+        self.fail(LogBehindError(head=head, checkpoint=self._after))
 
 
 class PendingTail(_PendingElements):
@@ -153,10 +162,11 @@ class PendingTail(_PendingElements):
 
 
 class PendingSnapshot(Pending[tuple[str, bytes] | None]):
-    """A snapshot that is read; the answer is its revision and text, or None."""
+    """A snapshot that is read, the current one or another; its revision and text, or None."""
 
-    def __init__(self, ref: str, document: str) -> None:
+    def __init__(self, ref: str, document: str, wanted: str | None = None) -> None:
         super().__init__(ref, document)
+        self._wanted = wanted
         self._revision: str | None = None
         self._pieces: list[bytes] = []
         self._bytes = 0
@@ -167,7 +177,7 @@ class PendingSnapshot(Pending[tuple[str, bytes] | None]):
 
     def frames(self, log: str | None) -> Iterator[ClientFrame]:
         self.is_sent = True
-        yield GetSnapshot(self.ref, self.document, log)
+        yield GetSnapshot(self.ref, self.document, log, self._wanted)
 
     def take(self, frame: RelayFrame) -> None:
         if not isinstance(frame, SnapshotPiece):
@@ -186,6 +196,8 @@ class PendingSnapshot(Pending[tuple[str, bytes] | None]):
     def _take_piece(self, frame: SnapshotPiece, revision: str, piece: bytes) -> None:
         if self._pieces and revision != self._revision:
             raise RelayFaultError("pieces of two snapshots")
+        if self._wanted not in (None, revision):
+            raise RelayFaultError("another snapshot than was asked for")
         if not piece:
             raise RelayFaultError("an empty piece of a snapshot")
         self._revision = revision
@@ -333,8 +345,20 @@ def check_end(frame: EndOfStored, last_ts: int) -> None:
         raise RelayFaultError("a pull that ends elsewhere than its elements")
 
 
-def read_log_of(frame: EndOfStored) -> str:
-    """The log that a pull was answered from.
+def read_head(frame: EndOfStored) -> int:
+    """Where the log ends that a pull was answered from.
+
+    Raises:
+        RelayFaultError: It is not told.
+    """
+    head = frame.result.get("head")
+    if type(head) is not int or not 0 <= head <= TS_MAX:
+        raise RelayFaultError("it is not told where the log ends")
+    return head
+
+
+def read_log_of(frame: EndOfStored | Ok) -> str:
+    """The log that an append or a pull was answered from.
 
     Raises:
         RelayFaultError: It is not named.

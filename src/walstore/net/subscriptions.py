@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from walstore.document.ports import RawElement
+from walstore.net.alarm import Alarm
 from walstore.net.events import ClientEvent, Loaded, Moved, PeersChanged
 from walstore.net.faults import RelayFaultError
 from walstore.net.following import Following, Peer, Phase, Waiting
 from walstore.net.logs import KnownLogs
 from walstore.net.outgoing import Outgoing
-from walstore.net.requests import PendingPage, read_log_of
+from walstore.net.requests import PendingPage, read_head, read_log_of
 from walstore.wire.frames import (
     ClientFrame,
     Closed,
@@ -37,7 +38,13 @@ class Subscriptions:
     """Everything that is followed."""
 
     def __init__(
-        self, outgoing: Outgoing, logs: KnownLogs, events: list[ClientEvent], *, timeout_ms: int
+        self,
+        outgoing: Outgoing,
+        logs: KnownLogs,
+        events: list[ClientEvent],
+        alarm: Alarm,
+        *,
+        timeout_ms: int,
     ) -> None:
         """Begin with nothing.
 
@@ -45,11 +52,13 @@ class Subscriptions:
             outgoing: Takes what is to be sent.
             logs: The logs that subscriptions name.
             events: Told when there is something to read.
+            alarm: Told when something is to be looked at again.
             timeout_ms: How long a relay may say nothing before all that is stored has come.
         """
         self._outgoing = outgoing
         self._logs = logs
         self._events = events
+        self._alarm = alarm
         self._timeout_ms = timeout_ms
         self._following: dict[str, Following] = {}
         self._by_ref: dict[str, Following] = {}
@@ -132,6 +141,8 @@ class Subscriptions:
                 self._fail(following, now_ms)
             elif is_live and following.is_due(now_ms):
                 self._events.append(Moved(following.document))
+            if is_live:
+                self._wait_for(following)
 
     def acknowledged(self, document: str, ts: int) -> None:
         """An element was stored: a log that ends before it was not read to its end."""
@@ -182,9 +193,11 @@ class Subscriptions:
         if not (has_room and following.take(frame)):
             self._unsubscribe(following)
             following.suspend(now_ms)
+            self._wait_for(following)
 
     def _take_end(self, following: Following, frame: EndOfStored, now_ms: int) -> None:
-        if self._logs.is_same(following.document, read_log_of(frame)):
+        is_same = self._logs.is_same(following.document, read_log_of(frame))
+        if is_same and not following.is_beyond(read_head(frame)):
             following.end_of_stored(frame, now_ms)
             self._events.append(Loaded(following.document))
         else:
@@ -196,10 +209,16 @@ class Subscriptions:
     def _fail(self, following: Following, now_ms: int) -> None:
         following.fail(now_ms)
         self._events.append(Loaded(following.document))
+        self._wait_for(following)
+
+    def _wait_for(self, following: Following) -> None:
+        if following.due_ms:
+            self._alarm.at(following.due_ms)
 
     def _subscribe(self, following: Following, after: int, now_ms: int) -> None:
         ref = self._outgoing.next_ref()
         following.begin(ref, after, now_ms + self._timeout_ms)
+        self._wait_for(following)
         self._by_ref[ref] = following
         self._outgoing.add(ref, self._frames(following, ref))
 

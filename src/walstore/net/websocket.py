@@ -9,22 +9,27 @@
 - An append that failed may be stored or not. Sending the same again is safe: it is stored once.
 - A document that is followed is pulled from what the relay has sent already, wherever that is
   without a hole; otherwise the relay is asked.
+- The changes feed of the relay is read at the pace of whoever reads it.
+- A transport that has nothing to do does nothing, but for a ping every few seconds.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from itertools import count
 from types import TracebackType
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from walstore.canon import canonical_bytes, parse
 from walstore.document.ports import Body, RawElement, StoredRecord, StoredSnapshot
 from walstore.document.snapshot import SNAPSHOT_SUFFIX
 from walstore.errors import MalformedError
 from walstore.net.backoff import Backoff
+from walstore.net.changes import FIND_IDS_MAX
 from walstore.net.client import RelayClient
 from walstore.net.dialling import (
     Connect,
@@ -33,17 +38,21 @@ from walstore.net.dialling import (
     address_of,
     websocket_connect,
 )
-from walstore.net.events import Settled
-from walstore.net.faults import DocumentKeyRefusedError, TransportClosedError
-from walstore.net.follow import Bells, Follow
+from walstore.net.events import Admitted, FeedMoved, Settled
+from walstore.net.faults import DocumentKeyRefusedError, FeedRefusedError, TransportClosedError
+from walstore.net.feed import FeedEvent, Kind, Wanted, check_asked
+from walstore.net.feed_reader import FeedReader, Line
+from walstore.net.feeds import Feed
+from walstore.net.follow import Bell, Bells, Follow
 from walstore.net.following import Peer, Waiting
 from walstore.net.keeper import Keeper, Timing
 from walstore.net.pending import Pending
 from walstore.net.status import State, StatusSubscription, TransportStatus
 from walstore.signed.identity import Identity
+from walstore.wire.frames import GetSnapshot
 from walstore.wire.limits import DOCUMENT_KEY_SIZE_MAX, PULL_ELEMENTS_MAX, TS_MAX
 
-__all__ = ["Connection", "Follow", "RelayUrlError", "Timing", "WebSocketTransport"]
+__all__ = ["Connection", "FeedEvent", "Follow", "RelayUrlError", "Timing", "WebSocketTransport"]
 
 Answer = TypeVar("Answer")
 
@@ -82,6 +91,7 @@ class WebSocketTransport:
             RelayUrlError: It is not the URL of a relay.
         """
         timing = Timing() if timing is None else timing
+        backoff = Backoff() if backoff is None else backoff
         self._now_ms = timing.now_ms
         self._client = RelayClient(
             identity,
@@ -93,7 +103,7 @@ class WebSocketTransport:
             self._client,
             url,
             connect=websocket_connect(compression=compression) if connect is None else connect,
-            backoff=Backoff() if backoff is None else backoff,
+            backoff=backoff,
             timing=timing,
             handshake_timeout_ms=request_timeout_ms,
             on_events=self._act,
@@ -103,6 +113,18 @@ class WebSocketTransport:
         self._tasks: list[asyncio.Task[None]] = []
         self._waiting: dict[str, asyncio.Future[None]] = {}
         self._bells: dict[str, Bells] = {}
+        self._admitted = Bell()
+        self._feeds: WeakValueDictionary[str, Bell] = WeakValueDictionary()
+        self._feed_names = count(1)
+        self._line = Line(
+            self._client,
+            timing,
+            backoff,
+            self._admitted,
+            answer=self._answer,
+            act=self._act,
+            check=self._check_open,
+        )
         self._reads = asyncio.Semaphore(_READS_MAX)
         # A relay takes the pieces of one snapshot at a time.
         self._writes = asyncio.Lock()
@@ -142,6 +164,8 @@ class WebSocketTransport:
         self._act()
         for bells in self._bells.values():
             bells.ring_all()
+        for moved in [self._admitted, *self._feeds.values()]:
+            moved.ring()
         for task in self._tasks:
             task.cancel()
 
@@ -169,6 +193,7 @@ class WebSocketTransport:
 
         Raises:
             CheckpointTooOldError: Elements above the checkpoint are gone.
+            LogBehindError: The log never reached the checkpoint: the relay was rolled back.
             OtherLogError: The relay holds another log under this key.
             RelayRefusalError: The relay does not hand it out.
             TransportError: The log cannot be read now.
@@ -239,6 +264,23 @@ class WebSocketTransport:
             pending = self._client.put_snapshot(key, text, revision, self._now_ms())
             await self._answer(pending)
 
+    async def snapshot_by_revision(self, document_key: str, revision: str) -> bytes | None:
+        """The text of a snapshot, current or not; None if the relay does not have it any more.
+
+        Raises:
+            FeedRefusedError: No snapshot has such a revision.
+            OtherLogError: The relay holds another log under this key.
+            RelayRefusalError: The relay does not hand it out.
+            TransportError: It is not known whether there is one.
+        """
+        key = self._checked(document_key)
+        check_asked(GetSnapshot("1", key, None, revision))
+        async with self._reads:
+            self._check_open()
+            now_ms = self._now_ms()
+            stored = await self._answer(self._client.get_snapshot(key, now_ms, revision=revision))
+        return None if stored is None else stored[1]
+
     # ── records and grants ─────────────────────────────────────────────────────────────
 
     async def read_record(self, document_key: str, name: str) -> StoredRecord | None:
@@ -277,6 +319,119 @@ class WebSocketTransport:
         """
         self._check_open()
         await self._answer(self._client.publish_grant(grant, self._now_ms()))
+
+    # ── the changes feed ───────────────────────────────────────────────────────────────
+
+    def changes(
+        self,
+        prefix: str = "",
+        *,
+        since: int = 0,
+        until_seq: int | None = None,
+        documents: Iterable[str] | None = None,
+        authors: Iterable[str] | None = None,
+        kinds: Iterable[Kind] | None = None,
+        live: bool = False,
+        limit: int | None = None,
+        relay_id: str | None = None,
+    ) -> AsyncIterator[FeedEvent]:
+        """What the relay has accepted, in its order: each event once, over any reconnects.
+
+        No more is asked for than is taken, but for a page or a buffer of a few MiB. A reader that
+        is live waits out what may pass; another one is told, and may go on from its last `seq`.
+        End an iteration that is left early with `aclose`.
+
+        Args:
+            prefix: Of which documents: those whose keys begin with it.
+            since: Above which seq.
+            until_seq: Up to which seq; None for all.
+            documents: Of which of them; None for all.
+            authors: By whom; None for anybody.
+            kinds: Elements or snapshots; None for both.
+            live: Whether to go on for ever, with what is yet to come.
+            limit: How many events at most; None for all.
+            relay_id: The database that `since` is of, if it was read in an earlier session.
+
+        Raises:
+            FeedRefusedError: No relay could be asked for this.
+            ReplayTooOldError: What is above `since` can no longer be replayed; bootstrap.
+            LogBehindError: The relay has accepted less than `since`: it was rolled back.
+            OtherRelayError: Another database answers than before, or than `relay_id`.
+            RelayRefusalError: The relay does not hand it out.
+            TransportError: It cannot be read now, and the iteration is not live.
+        """
+        wanted = _wanted(prefix, documents, authors, kinds)
+        check_asked(wanted.changes("1", "tail", since=since, until_seq=until_seq, is_live=live))
+        if limit is not None and limit < 0:
+            raise FeedRefusedError("`limit` is below 0")
+        reader = FeedReader(
+            self._line,
+            self._new_feed(wanted),
+            since=since,
+            until_seq=until_seq,
+            limit=limit,
+            is_live=live,
+            relay=relay_id,
+        )
+        self._feeds[reader.feed.name] = reader.moved
+        return reader.events()
+
+    async def bootstrap(
+        self,
+        prefix: str = "",
+        *,
+        documents: Iterable[str] | None = None,
+        authors: Iterable[str] | None = None,
+    ) -> tuple[int, AsyncIterator[FeedEvent]]:
+        """The snapshots that are current, and the seq to go on with: `changes` with that `since`.
+
+        Of a document whose snapshot is replaced while they are read, the newer one is what
+        `changes` shows. Arguments and errors are those of `changes`.
+        """
+        wanted = _wanted(prefix, documents, authors, None)
+        check_asked(wanted.changes("1", "bootstrap", since=0))
+        reader = FeedReader(self._line, self._new_feed(wanted), since=0)
+        first = await reader.page("bootstrap", 0, None)
+        return first.snapshot_seq, reader.snapshots(first)
+
+    def find(
+        self,
+        ids: Iterable[str],
+        *,
+        documents: Iterable[str] | None = None,
+        authors: Iterable[str] | None = None,
+        kinds: Iterable[Kind] | None = None,
+    ) -> AsyncIterator[FeedEvent]:
+        """Events by their ids, a few at a time; what may not be read, or is not there, is left out.
+
+        Raises:
+            FeedRefusedError: These are no ids.
+            TransportError: They cannot be read now.
+        """
+        wanted, asked = _wanted("", documents, authors, kinds), list(dict.fromkeys(ids))
+        parts = [
+            tuple(asked[start : start + FIND_IDS_MAX])
+            for start in range(0, len(asked), FIND_IDS_MAX)
+        ]
+        for part in parts:
+            check_asked(wanted.request("1", part))
+        return self._find(wanted, parts)
+
+    async def _find(
+        self, wanted: Wanted, parts: Sequence[tuple[str, ...]]
+    ) -> AsyncIterator[FeedEvent]:
+        for part in parts:
+            self._check_open()
+            for event in await self._answer(self._client.find(wanted, part, self._now_ms())):
+                yield event
+
+    def _new_feed(self, wanted: Wanted) -> Feed:
+        return Feed(str(next(self._feed_names)), wanted)
+
+    @property
+    def relay_id(self) -> str | None:
+        """Names the relay's database, which every seq is of; None before the first connection."""
+        return self._client.relay
 
     # ── following ──────────────────────────────────────────────────────────────────────
 
@@ -374,12 +529,19 @@ class WebSocketTransport:
     def _act(self) -> None:
         """Tell everybody what the client has to tell."""
         for event in self._client.take_events():
-            if isinstance(event, Settled):
-                settled = self._waiting.get(event.ref)
-                if settled is not None and not settled.done():
-                    settled.set_result(None)
-            elif (bells := self._bells.get(event.document)) is not None:
-                bells.ring(event)
+            match event:
+                case Settled():
+                    settled = self._waiting.get(event.ref)
+                    if settled is not None and not settled.done():
+                        settled.set_result(None)
+                case FeedMoved():
+                    if (moved := self._feeds.get(event.name)) is not None:
+                        moved.ring()
+                case Admitted():
+                    self._admitted.ring()
+                case _:
+                    if (bells := self._bells.get(event.document)) is not None:
+                        bells.ring(event)
         self._keeper.wake()
         if self._listeners:
             self._tell(self.status)
@@ -391,3 +553,13 @@ class WebSocketTransport:
                 self._listeners[subscription] = status
                 # What goes wrong in a callback is no matter of the connection's.
                 loop.call_soon(subscription.call, status)
+
+
+def _wanted(
+    prefix: str,
+    documents: Iterable[str] | None,
+    authors: Iterable[str] | None,
+    kinds: Iterable[str] | None,
+) -> Wanted:
+    filters = (documents, authors, kinds)
+    return Wanted(prefix, *(None if each is None else frozenset(each) for each in filters))

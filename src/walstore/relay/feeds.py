@@ -1,7 +1,8 @@
 """The changes feed, and events by id.
 
-- `bootstrap` is one consistent read. `tail` reads pages above a seq, and, if it is live, goes on
-  whenever something was accepted: there is one way to read, so there is no hole in between.
+- `bootstrap` is one consistent read, or the part of one that was asked for. `tail` reads pages
+  above a seq, and, if it is live, goes on whenever something was accepted: there is one way to
+  read, so there is no hole in between.
 - What was compacted is told as such, at its place; it is never passed over.
 """
 
@@ -13,13 +14,21 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
 
-import orjson
-
 from walstore.relay.log import Event, Filter, LogError, RelayLog
 from walstore.relay.peer import Peer
 from walstore.relay.refusals import replay_too_old, revoked, unavailable
 from walstore.relay.splitting import split
-from walstore.wire.frames import EndOfStored, FeedStatus, FollowChanges, Request
+from walstore.wire.frames import (
+    Closed,
+    EndOfStored,
+    Events,
+    EventStatus,
+    FeedStatus,
+    FollowChanges,
+    Refusal,
+    Request,
+    Shown,
+)
 from walstore.wire.limits import EVENTS_PER_FRAME_MAX, PULL_BYTES_MAX
 
 _logger = logging.getLogger("walstore.relay")
@@ -73,18 +82,31 @@ class Feeds:
                 await self._tail(peer, frame)
         except LogError as error:
             _logger.error("%s", error)
-            peer.send(unavailable(frame.ref, error))
+            self._end_with(peer, unavailable(frame.ref, error))
         peer.stop(frame.ref)
         peer.session.ended(frame.ref)
+
+    def _end_with(self, peer: Peer, refusal: Refusal) -> None:
+        """End a feed from this side, and say why."""
+        assert refusal.ref is not None
+        peer.send(refusal)
+        peer.send(Closed(refusal.ref, refusal.message))
 
     async def _bootstrap(self, peer: Peer, frame: FollowChanges) -> None:
         found = await self._log.bootstrap(_filter(frame))
         self._send_status(peer, frame, found.snapshot_seq, found.min_seq)
-        ids = [event.id for event in found.events]
+        end = found.snapshot_seq if frame.until_seq is None else frame.until_seq
+        wanted = sorted(
+            (event for event in found.events if frame.since < event.seq <= end),
+            key=lambda event: event.seq,
+        )
+        is_cut, wanted = len(wanted) > frame.limit, wanted[: frame.limit]
+        ids = [event.id for event in wanted]
         for start in range(0, len(ids), _REQUEST_STEP):
             some = await self._log.find(ids[start : start + _REQUEST_STEP], _filter(frame))
             await self._send(peer, frame.ref, some)
-        peer.send(EndOfStored(frame.ref, {"seq": found.snapshot_seq, "more": False}))
+        last = wanted[-1].seq if is_cut else end
+        peer.send(EndOfStored(frame.ref, {"seq": last, "more": is_cut}))
 
     async def _tail(self, peer: Peer, frame: FollowChanges) -> None:
         woken = asyncio.Event()
@@ -112,10 +134,10 @@ class Feeds:
                 bytes_max=PULL_BYTES_MAX,
             )
             if since + 1 < page.min_seq:
-                peer.send(replay_too_old(frame.ref, page.min_seq))
+                self._end_with(peer, replay_too_old(frame.ref, page.min_seq))
                 return None
             if not peer.session.may_follow(frame.prefix, self._now_ms()):
-                peer.send(revoked(frame.ref))
+                self._end_with(peer, revoked(frame.ref))
                 return None
             if left == frame.limit and since == frame.since:
                 self._send_status(peer, frame, page.head_seq, page.min_seq)
@@ -138,10 +160,10 @@ class Feeds:
                 bytes_max=PULL_BYTES_MAX,
             )
             if not peer.session.may_follow(frame.prefix, self._now_ms()):
-                peer.send(revoked(frame.ref))
+                self._end_with(peer, revoked(frame.ref))
                 return None
             if since + 1 < page.min_seq:
-                peer.send(replay_too_old(frame.ref, page.min_seq))
+                self._end_with(peer, replay_too_old(frame.ref, page.min_seq))
                 return None
             await self._send(peer, frame.ref, page.events)
             since = page.last_seq
@@ -158,15 +180,15 @@ class Feeds:
         for is_gone, some in groupby(events, key=lambda event: event.payload is None):
             if is_gone:
                 for event in some:
-                    peer.send_text(orjson.dumps(["EVENT-STATUS", ref, _status(event)]))
+                    peer.send(EventStatus(ref, _status(event)))
                 await peer.drained()
             else:
                 await self._send_whole(peer, ref, list(some))
 
     async def _send_whole(self, peer: Peer, ref: str, events: Sequence[Event]) -> None:
         for some in split(events, _size_of, EVENTS_PER_FRAME_MAX):
-            rows = [(event.seq, _shown(event)) for event in some]
-            peer.send_text(orjson.dumps(["EVENTS", ref, rows]))
+            rows = [_shown(event) for event in some]
+            peer.send(Events(ref, rows))
             await peer.drained()
 
 
@@ -179,14 +201,14 @@ def _size_of(event: Event) -> int:
     return sum(map(len, event.vc)) + (size if size <= _INLINE_BYTES_MAX else 0)
 
 
-def _shown(event: Event) -> dict[str, Any]:
-    """An event in the protocol's spelling, its payload spliced in."""
+def _shown(event: Event) -> Shown:
+    """An event in the protocol's spelling; its payload stands apart, as it was signed."""
     assert event.payload is not None
     shown = _metadata(event)
     if event.kind == "element":
-        return shown | {"signature": event.signature, "data": orjson.Fragment(event.payload)}
+        return Shown(event.seq, shown | {"signature": event.signature}, event.payload)
     is_inline = len(event.payload) <= _INLINE_BYTES_MAX
-    return shown | {"snapshot": orjson.Fragment(event.payload) if is_inline else None}
+    return Shown(event.seq, shown, event.payload if is_inline else None)
 
 
 def _status(event: Event) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from walstore.relay.committer import Stored
-from walstore.relay.log import Event, LogError, RelayLog, Row, log_id
+from walstore.relay.log import Event, LogError, Page, RelayLog, Row, log_id
 from walstore.relay.metrics import Metrics
 from walstore.relay.peer import Broadcast, Peer
 from walstore.relay.readers import Readers
@@ -78,13 +78,13 @@ class Following:
         self._send_rows(peer, frame.ref, page.rows)
         last = page.rows[-1].ts if page.rows else frame.after
         self._readers.note(peer, frame.document, frame.after)
-        self._send_end(peer, frame.ref, frame.document, last, page.floor, is_more=page.is_more)
+        self._send_end(peer, frame.ref, frame.document, last, page)
         await peer.drained()
 
     async def pull_tail(self, peer: Peer, frame: PullTail) -> None:
         """Send the newest elements up to a `ts`."""
         cursor, last = await self._before_tail(frame), frame.upto
-        is_more = True
+        is_more, page = True, Page((), False, 0, 0)
         while is_more and peer.is_open:
             page = await self._log.page(
                 frame.document, cursor, count_max=PULL_ELEMENTS_MAX, bytes_max=PULL_BYTES_MAX
@@ -98,7 +98,8 @@ class Following:
             if page.floor > cursor:
                 # It was compacted just now; the rest is above.
                 cursor, is_more = page.floor, page.floor < frame.upto
-        self._send_end(peer, frame.ref, frame.document, last, 0, is_more=False)
+        end = page._replace(is_more=False, floor=0)
+        self._send_end(peer, frame.ref, frame.document, last, end)
 
     async def _before_tail(self, frame: PullTail) -> int:
         """Above which `ts` a tail begins; a thousand large elements are not held at a time."""
@@ -114,11 +115,14 @@ class Following:
         for some in split(rows, lambda row: len(row.data)):
             peer.send(Elements(ref, [Delivered(*row) for row in some]))
 
-    def _send_end(
-        self, peer: Peer, ref: str, document: str, last: int, floor: int, *, is_more: bool
-    ) -> None:
-        log = log_id(self._log.relay_id, document)
-        end = {"ts": last, "log": log, "floor": floor, "more": is_more}
+    def _send_end(self, peer: Peer, ref: str, document: str, last: int, page: Page) -> None:
+        end = {
+            "ts": last,
+            "log": log_id(self._log.relay_id, document),
+            "floor": page.floor,
+            "head": page.head,
+            "more": page.is_more,
+        }
         peer.send(EndOfStored(ref, end))
 
     # ── live ───────────────────────────────────────────────────────────────────────────
@@ -193,19 +197,19 @@ class Following:
                 if page.rows:
                     subscription.cursor = page.rows[-1].ts
                 if not page.is_more and room.caught_up(subscription):
-                    self._went_live(subscription, page.floor)
+                    self._went_live(subscription, page)
                     peer.stop(ref)
                     return
         except LogError as error:
             _logger.error("%s", error)
             self._end_with(subscription, unavailable(ref, error))
 
-    def _went_live(self, subscription: Subscription[Peer], floor: int) -> None:
+    def _went_live(self, subscription: Subscription[Peer], page: Page) -> None:
         if subscription.was_live:
             return
         subscription.was_live = True
         peer, document = subscription.peer, subscription.document
-        self._send_end(peer, subscription.ref, document, subscription.cursor, floor, is_more=False)
+        self._send_end(peer, subscription.ref, document, subscription.cursor, page)
         for other, payload in self._rooms[document].presences():
             if other is not peer:
                 peer.send(Presence(document, other.name, other.key, payload))

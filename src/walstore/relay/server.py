@@ -371,7 +371,8 @@ class Relay:
             peer.done()
             match verdict:
                 case Accepted():
-                    peer.send(Ok(frame.ref, {"ts": verdict.ts, "seq": verdict.seq}))
+                    log = log_id(self.log.relay_id, frame.document)
+                    peer.send(Ok(frame.ref, {"ts": verdict.ts, "seq": verdict.seq, "log": log}))
                 case NotStored(Code.INVALID, reason):
                     self._fault(peer, frame.ref, reason)
                 case NotStored(code, reason):

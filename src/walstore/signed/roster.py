@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 from walstore.canon import INTEGER_MAX, canonical_text, parse
 from walstore.errors import MalformedError, PeerError, UsageError
-from walstore.signed.card import Card
+from walstore.signed.card import Card, is_kem_key
 from walstore.signed.encoding import decode_hex, decode_public_key
 from walstore.signed.grant import Role
 from walstore.signed.identity import Identity
@@ -164,12 +164,15 @@ class Roster:
             now_ms: The time.
 
         Raises:
-            MemberRefusedError: They are the owner, or a role is none that can be given here.
+            MemberRefusedError: They are the owner, a key is unusable, or a role is none that can be
+                given here.
             RosterTooLargeError: There is no room.
         """
         member = Member(read_roles(roles), card.kem_public_key)
         if card.public_key == self.owner:
             raise MemberRefusedError("the owner may do everything already")
+        if decode_public_key(card.public_key) is None or not is_kem_key(card.kem_public_key):
+            raise MemberRefusedError("a key on the card is not one that can be used")
         revoked = dict(self.revoked)
         if Role.WRITE in member.roles:
             revoked.pop(card.public_key, None)
@@ -309,7 +312,10 @@ def _signed(
         "version": version,
         "at": at_ms,
         "members": {
-            key: {"roles": sorted(member.roles), "kem": member.kem_public_key}
+            key: {
+                "roles": sorted(role.value for role in member.roles),
+                "kem": member.kem_public_key,
+            }
             for key, member in members.items()
         },
         "revoked": {key: dict(counted) for key, counted in revoked.items()},

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import chain, pairwise
-from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, assert_never
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, assert_never
 
 from walstore.crdt import ListChanged, MapChanged, RegisterChanged, WalCrdt
 from walstore.crdt.runs import is_character
@@ -30,6 +30,7 @@ from walstore.document.view import frozen
 Kind: TypeAlias = Literal["text", "list", "register", "map"]
 Origin: TypeAlias = Literal["local", "remote", "undo", "redo"]
 Elements: TypeAlias = str | tuple[Any, ...]
+T = TypeVar("T")
 
 # Places of a list that one change tells apart when it stands for several.
 SPLICES_MAX = 256
@@ -159,7 +160,7 @@ class CrdtState:
 
     def map_value(self, name: str, key: str) -> Any:
         """The value of a key of a map, or `ABSENT`."""
-        return frozen(self._crdt().map_items(name).get(key, ABSENT))
+        return frozen(self._crdt().map_value(name, key, ABSENT))
 
     def map_keys(self, name: str) -> Sequence[str]:
         """The keys of a map."""
@@ -255,6 +256,24 @@ def coalesce(left: Change, right: Change) -> Change | None:
             return succeed(left, right, Assigned(apply_delta(before, right.delta)))
         case _:
             assert_never(left.delta)
+
+
+def replaced(waiting: Mapping[str, T], change: Change, kind: Callable[[T], Kind]) -> list[str]:
+    """The paths of keys whose changes wait, and of which a change of their name leaves nothing.
+
+    Args:
+        waiting: What waits, by path.
+        change: What comes after it.
+        kind: The kind of something that waits.
+    """
+    before = waiting.get(change.path)
+    is_list = before is not None and kind(before) in ("text", "list")
+    if change.kind == "map" or (is_list and isinstance(change.delta, Splices)):
+        # A list that goes on being one has hidden all keys already.
+        return []
+    start = f"{change.path}/"
+    # A name may look like a key; what waits of it stays.
+    return [path for path in waiting if path.startswith(start) and kind(waiting[path]) == "map"]
 
 
 def succeed(left: Change, right: Change, delta: Delta) -> Change:

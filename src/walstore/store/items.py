@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, MutableSequence
+from collections.abc import Iterable, Iterator, MutableSequence
 from typing import TYPE_CHECKING, Any, overload
 
 if TYPE_CHECKING:
@@ -26,20 +26,26 @@ class Items(MutableSequence[Any]):
     def __getitem__(self, index: int | slice) -> Any:
         return self._store.document.values(self._name)[index]
 
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._store.document.values(self._name))
+
     def __setitem__(self, index: int | slice, value: Any) -> None:
         if isinstance(index, slice):
-            self._splice(index, list(value))
+            values = list(value)
+            self._check_size(index, values)
+            self._splice(index, values)
         else:
-            place = self._place(index)
-            with self._store.batch():
-                self._store.remove(self._name, place, 1)
-                self._store.insert(self._name, place, value)
+            self._store.document.splice(self._name, self._place(index), 1, [value])
 
     def __delitem__(self, index: int | slice) -> None:
         if isinstance(index, slice):
             self._splice(index, [])
         else:
             self._store.remove(self._name, self._place(index), 1)
+
+    def clear(self) -> None:
+        """Remove everything."""
+        self._splice(slice(None), [])
 
     def insert(self, index: int, value: Any) -> None:
         """Insert a value before an index."""
@@ -60,18 +66,19 @@ class Items(MutableSequence[Any]):
             raise IndexError(f"{self._name!r} has {size} items, and none at {index}")
         return place
 
-    def _splice(self, index: slice, values: list[Any]) -> None:
-        """Replace a slice."""
+    def _check_size(self, index: slice, values: list[Any]) -> None:
+        """Refuse values that do not fit a slice with steps, as a list does."""
         places = range(*index.indices(len(self)))
-        if places.step not in (1, None) and values and len(values) != len(places):
+        if places.step != 1 and len(values) != len(places):
             raise ValueError(f"{len(values)} values do not fit a slice of {len(places)}")
+
+    def _splice(self, index: slice, values: list[Any]) -> None:
+        """Replace a slice, or without values remove it."""
+        places = range(*index.indices(len(self)))
+        document, name = self._store.document, self._name
+        if places.step == 1:
+            document.splice(name, places.start, len(places), values)
+            return
         with self._store.batch():
-            if places.step == 1:
-                self._store.remove(self._name, places.start, len(places))
-                for offset, value in enumerate(values):
-                    self._store.insert(self._name, places.start + offset, value)
-                return
             for offset, place in sorted(enumerate(places), key=lambda pair: -pair[1]):
-                self._store.remove(self._name, place, 1)
-                if values:
-                    self._store.insert(self._name, place, values[offset])
+                document.splice(name, place, 1, values[offset : offset + 1])

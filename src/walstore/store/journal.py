@@ -51,8 +51,9 @@ class FileJournal:
 
     def seal(self, session: str, bodies: Sequence[Sealed]) -> None:
         """Keep bodies in place of everything that a session has recorded."""
-        number = self._numbers.pop(session, 0)
+        number = self._numbers.get(session, 0)
         self._file.seal(session, number, [_kept(sealed, session) for sealed in bodies])
+        self._numbers.pop(session, None)
 
     def renew(self, bodies: Sequence[Sealed]) -> None:
         """Keep bodies in place of those with the same session and seq."""
@@ -81,9 +82,13 @@ class FileJournal:
             for body in pending.bodies
         ]
         by_session: dict[str, list[Run]] = {}
+        closed: set[str] = set()
         for each in pending.recorded:
-            runs = self._opened(each)
-            if runs is not None:
+            runs = None if each.session in closed else self._opened(each)
+            if runs is None:
+                # What follows in a session may build on it, and waits with it.
+                closed.add(each.session)
+            else:
                 by_session.setdefault(each.session, []).extend(runs)
                 self._numbers[each.session] = each.number
         return Leftover(bodies, [self._edits(*each) for each in by_session.items()])

@@ -2,8 +2,8 @@
 
 - Of a session the newest message counts. An older one is passed over, whoever passes it on; the
   same one again shows that somebody is still there, and makes them stay no longer.
-- Nobody stays longer than `PRESENCE_MS_MAX` after their last message, by the receiver's clock. Whoever
-  is alive renews it before that.
+- Nobody stays longer than `PRESENCE_MS_MAX` after their last message, by the receiver's clock.
+  Whoever is alive renews it before that.
 - Whoever the transport no longer names has left.
 - What was said last by those who left is remembered for as long as it could be said again.
 - What is not taken is counted by its reason, and changes nothing.
@@ -139,9 +139,7 @@ class People:
             return key
         return self._learn(key, header, body, now_ms)
 
-    def _learn(
-        self, key: SessionKey, header: Header, body: Body, now_ms: int
-    ) -> SessionKey | Drop:
+    def _learn(self, key: SessionKey, header: Header, body: Body, now_ms: int) -> SessionKey | Drop:
         known = self._known.get(key)
         if known is not None:
             known.mark, known.body, known.heard_ms = header.mark, body, now_ms

@@ -23,14 +23,13 @@ from typing import Any, Final, Protocol
 
 from walstore.crdt import WalCrdt
 from walstore.document.anchors import anchor_at, resolve
-from walstore.document.view import frozen
 from walstore.errors import TransportError, UsageError
 from walstore.net.following import Peer
 from walstore.sealed.encryptor import Encryptor, PlainEncryptor
 from walstore.sealed.outcomes import SealBudgetError
 from walstore.signed.identity import Identity
 from walstore.store.people import PRESENCE_MS_MAX, People, SessionKey
-from walstore.store.presence_message import Anchors, Body, Drop, check_body, write_message
+from walstore.store.presence_message import Anchors, Body, Drop, checked_body, write_message
 from walstore.store.subscriptions import held
 
 # How often a session says the same again. Two may be lost before the others let go of it.
@@ -160,7 +159,7 @@ class PresenceSubscription:
             return
         try:
             fn(people)
-        except Exception as error:  # noqa: BLE001 - it is the subscriber's, whatever it is
+        except Exception as error:
             if self._on_error is None:
                 _logger.error("a subscriber to presence failed", exc_info=error)
             else:
@@ -244,7 +243,7 @@ class Presence:
         Args:
             cursor: Where I am, in positions of now; None for nowhere.
             name: What I am called; what I said before if left out.
-            color: My colour, `#rrggbb`; what I said before if left out.
+            color: My colour, `#rrggbb` in lower case; what I said before if left out.
             state: Whatever else, as JSON; small.
 
         Raises:
@@ -256,14 +255,12 @@ class Presence:
         before = Body() if self._body is None else self._body
         body = Body(
             before.name if name is None else name,
-            before.color if color is None else color.lower(),
+            before.color if color is None else color,
             None if cursor is None else self._anchored(cursor),
-            frozen(state),
+            state,
         )
-        check_body(body)
-        if body != self._body:
-            self._body = body
-            self._announce()
+        self._body = checked_body(body)
+        self._announce()
 
     def move(self, cursor: Cursor | None) -> None:
         """Say where I am, and everything else as before; raises as `set` does."""

@@ -111,27 +111,27 @@ class Header(NamedTuple):
         author: Who is said to have signed it.
         session: Which of their sessions.
         at_ms: When, by their clock, in milliseconds since 1970.
-        count: How much the session had said by then.
+        said: How much the session had said by then.
         members: The message.
     """
 
     author: str
     session: str
     at_ms: int
-    count: int
+    said: int
     members: dict[str, Any]
 
     @property
     def mark(self) -> tuple[int, int]:
         """What grows with every message of a session."""
-        return self.at_ms, self.count
+        return self.at_ms, self.said
 
 
 # ── writing ────────────────────────────────────────────────────────────────────────────
 
 
-def check_body(body: Body) -> None:
-    """Check what is to be said.
+def checked_body(body: Body) -> Body:
+    """What is to be said as others will read it.
 
     Raises:
         PresenceRefusedError: A receiver would drop it.
@@ -144,7 +144,7 @@ def check_body(body: Body) -> None:
         raise PresenceRefusedError(error.reason) from error
     if size > BODY_BYTES_MAX:
         raise PresenceRefusedError(f"{size} bytes exceed {BODY_BYTES_MAX}")
-    assert read == body
+    return read
 
 
 def write_message(
@@ -205,7 +205,7 @@ def read_body(header: Header, document_key: str, encryptor: Encryptor) -> Body |
         return Drop.MALFORMED
     if not verify_bytes(header.author, signed, members["signature"]):
         return Drop.FORGED
-    context = _context(document_key, header.author, header.count)
+    context = _context(document_key, header.author, header.said)
     try:
         return _read_body(encryptor.open(members["body"], context))
     except UnreadableError:

@@ -2,6 +2,8 @@
 
 - What is here is read first; what comes from elsewhere is kept here before it is handed on.
 - While a store opens, only what is here is read: opening does not wait for a network.
+- What is here has no holes: every element above a floor, up to the newest. Where a log elsewhere
+  begins with a snapshot, nothing is kept until a state is that covers what is not here.
 - Elements are kept as they came, signed and maybe sealed; they are checked whenever they are read.
 """
 
@@ -13,14 +15,18 @@ from typing import Any
 from walstore.canon import canonical_bytes, content_hash, parse
 from walstore.document.ports import (
     Body,
+    CheckpointTooOldError,
     RawElement,
     SnapshotStore,
     StoredSnapshot,
     Transport,
 )
-from walstore.errors import MalformedError, TransportError
+from walstore.errors import MalformedError, NotJsonError, TransportError
 from walstore.local import LocalFile
-from walstore.wire.limits import PULL_ELEMENTS_MAX
+from walstore.wire.limits import ELEMENT_BYTES_MAX, PULL_ELEMENTS_MAX, TS_MAX
+
+# The slot of the `ts` above which every element is here.
+_FLOOR = "floor"
 
 
 class NoRelayError(TransportError):
@@ -45,11 +51,24 @@ class Replica:
         self._transport = transport
         self._snapshots = snapshots
         self.is_local = True
+        self._floor = 0 if file is None else _read_floor(file)
+        # How many elements were handed out.
+        self.count = 0
+        # Whether something was handed out that is not kept: a state has to be, before anything is.
+        self.has_hole = False
 
     @property
     def has_something(self) -> bool:
-        """Whether anything of the document is here."""
-        return self._file is not None and bool(self._file.head() or self._file.state())
+        """Whether there is something here that the document can be opened from."""
+        if self._file is None:
+            return False
+        if self._file.state() is not None:
+            return True
+        if self._floor:
+            # The elements do not make another state.
+            return False
+        pending = self._file.pending()
+        return bool(self._file.head() or pending.recorded or pending.bodies)
 
     async def append(self, document_key: str, body: Body) -> int:
         """Append to the log elsewhere.
@@ -69,15 +88,12 @@ class Replica:
             CheckpointTooOldError: Elements above the checkpoint are gone.
             TransportError: The log cannot be read now.
         """
-        if self._file is not None:
-            page = self._file.page(checkpoint, PULL_ELEMENTS_MAX)
-            if page:
-                return page
-        if self.is_local or self._transport is None:
-            return []
-        found = await self._transport.pull(document_key, checkpoint)
-        self._keep(found)
-        return found
+        page: Sequence[object] = self._page(checkpoint)
+        if not page and not self.is_local and self._transport is not None:
+            page = await self._transport.pull(document_key, checkpoint)
+            self._keep(page, checkpoint)
+        self.count += len(page)
+        return page
 
     async def tail(self, document_key: str, upto: int, count: int) -> Sequence[object]:
         """The newest elements up to a `ts`."""
@@ -111,8 +127,16 @@ class Replica:
 
     def keep_state(self, document: Mapping[str, Any]) -> None:
         """Keep a fold of what is here, to open from next time."""
-        if self._file is not None:
-            self._file.put_state(canonical_bytes(document), document["uptoTs"])
+        if self._file is None:
+            return
+        upto = document["uptoTs"]
+        self._file.put_state(canonical_bytes(document), upto)
+        if upto > max(self._file.head(), self._floor):
+            # In this order, whatever is cut short is done anew from what the log has elsewhere.
+            self._file.put(_FLOOR, upto)
+            self._file.drop_elements(upto)
+            self._floor = upto
+        self.has_hole = False
 
     def _state(self) -> StoredSnapshot | None:
         kept = None if self._file is None else self._file.state()
@@ -125,9 +149,34 @@ class Replica:
             return None
         return StoredSnapshot(document, content_hash(document))
 
-    def _keep(self, page: Sequence[object]) -> None:
-        if self._file is not None and page:
-            self._file.add_elements([raw for each in page if (raw := _raw(each)) is not None])
+    def _page(self, checkpoint: int) -> Sequence[RawElement]:
+        """A page of what is here; empty if it has to be read elsewhere."""
+        if self._file is None:
+            return []
+        if checkpoint >= self._floor:
+            return self._file.page(checkpoint, PULL_ELEMENTS_MAX)
+        if self.is_local:
+            raise CheckpointTooOldError(self._floor)
+        return []
+
+    def _keep(self, page: Sequence[object], checkpoint: int) -> None:
+        """Keep a page that follows on a checkpoint, unless that leaves a hole."""
+        if self._file is None or not page:
+            return
+        if checkpoint > max(self._file.head(), self._floor):
+            self.has_hole = True
+            return
+        kept = [raw for each in page if (raw := _raw(each)) is not None]
+        self._file.add_elements([raw for raw in kept if _is_storable(raw, self._floor)])
+
+
+def _read_floor(file: LocalFile) -> int:
+    floor = file.get(_FLOOR, 0)
+    return floor if isinstance(floor, int) else 0
+
+
+def _is_storable(raw: RawElement, floor: int) -> bool:
+    return floor < raw.ts <= TS_MAX and len(raw.data) <= ELEMENT_BYTES_MAX
 
 
 def _raw(element: object) -> RawElement | None:
@@ -141,6 +190,9 @@ def _raw(element: object) -> RawElement | None:
             "authorPubkey": str(author),
             "authorSignature": str(signature),
         }:
-            return RawElement(ts, canonical_bytes(data), author, signature)
+            try:
+                return RawElement(ts, canonical_bytes(data), author, signature)
+            except NotJsonError:
+                return None
         case _:
             return None

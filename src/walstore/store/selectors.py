@@ -121,7 +121,7 @@ class Selector(Generic[V]):
 
     @property
     def value(self) -> V:
-        """What the function makes of the document as it is now; containers come frozen.
+        """What the function makes of the document as it is now: read it, do not change it.
 
         Raises:
             SelectorError: It is closed, or reads itself.
@@ -439,11 +439,13 @@ def is_same(left: object, right: object) -> bool:
 
 
 def _settled(value: Any) -> Any:
-    """What a function returned, without what can be changed or read only while it runs."""
-    if type(value) in (dict, MappingProxyType) or isinstance(value, (SelectorView, _MapView)):
+    """What a function returned, without what can be read only while it runs."""
+    if isinstance(value, (SelectorView, _MapView)):
         return MappingProxyType({name: _settled(member) for name, member in value.items()})
-    if type(value) in (list, tuple):
-        return tuple([_settled(item) for item in value])
+    if type(value) is dict:
+        return {name: _settled(member) for name, member in value.items()}
+    if type(value) is list or type(value) is tuple:
+        return type(value)([_settled(item) for item in value])
     return value
 
 

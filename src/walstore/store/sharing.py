@@ -91,10 +91,10 @@ class OtherOwnerError(UsageError):
 
 
 class NotAttachedError(UsageError):
-    """What somebody has written can only be told by an open document."""
+    """This needs the open document: only that tells what somebody has written."""
 
     def __init__(self) -> None:
-        super().__init__("attach the open document first: it tells what counts of the revoked")
+        super().__init__("attach the open document first: it tells what was written by whom")
 
 
 class SharedDocument(Protocol):
@@ -231,11 +231,14 @@ class Sharing:
         self._state = SharingState(owner) if state is None else state
         self.membership = Membership(owner, self._kept_roster())
         self.keys = self._kept_keys()
+        # What the attached document was read with.
+        self._followed = (self.membership.roster, self.keys)
 
     def attach(self, document: SharedDocument, encryptor: Adopting | None = None) -> None:
-        """Let an open document follow: what counts, and what it is sealed with."""
+        """Let a document that was opened just now follow: what counts, what it is sealed with."""
         self._document = document
         self._encryptor = encryptor
+        self._followed = (self.membership.roster, self.keys)
 
     @property
     def is_owner(self) -> bool:
@@ -256,7 +259,11 @@ class Sharing:
             return people
         for key in [*roster.members, *(key for key in roster.revoked if key not in roster.members)]:
             member = roster.members.get(key)
-            roles = frozenset[str]() if member is None else frozenset(map(str, member.roles))
+            roles = (
+                frozenset[str]()
+                if member is None
+                else frozenset(role.value for role in member.roles)
+            )
             people.append(Person(key, roles, is_owner=False, is_revoked=key in roster.revoked))
         return people
 
@@ -385,11 +392,27 @@ class Sharing:
                     await step()
                 except PeerError as error:
                     faults.append(error)
-            found = Refreshed(self.membership.roster is not roster, self.keys is not keys)
-            await self._follow(roster, found)
+            await self._follow()
         if faults:
             raise faults[0]
-        return found
+        return Refreshed(self.membership.roster is not roster, self.keys is not keys)
+
+    async def snapshot(self) -> dict[str, Any]:
+        """Publish a snapshot of what counts now.
+
+        A producer that does not know of a new member yet would sign away what they wrote.
+
+        Raises:
+            NotAttachedError: There is no document.
+            SnapshotRefusedError: As `WalDocument.snapshot` does.
+            PeerError: As `refresh` does.
+            TransportError: It is not known to be stored.
+        """
+        document = self._attached()
+        with suppress(RejectedElementsError, SequenceGapError):
+            await document.pull()
+        await self.refresh()
+        return await document.snapshot()
 
     async def _refresh_roster(self) -> None:
         stored = await self._records.read_record(self._document_key, ROSTER)
@@ -410,15 +433,17 @@ class Sharing:
         if opened.keyring != self._state.keyring:
             self._adopt_keyring(opened)
 
-    async def _follow(self, former: Roster | None, found: Refreshed) -> None:
-        """Let the document follow what has changed."""
+    async def _follow(self) -> None:
+        """Let the document follow what has changed since it was read."""
         if self._document is None:
             return
+        roster, keys = self._followed
         with suppress(RejectedElementsError, SequenceGapError):
-            if found.is_roster_new and self._is_affected(self._document, former):
+            if self.membership.roster is not roster and self._is_affected(self._document, roster):
                 await self._document.reread()
-            elif found.are_keys_new:
+            elif self.keys is not keys:
                 await self._document.retry_unreadable()
+        self._followed = (self.membership.roster, self.keys)
 
     def _is_affected(self, document: SharedDocument, former: Roster | None) -> bool:
         """Whether something that the document was read with counts otherwise by now."""
@@ -441,14 +466,10 @@ class Sharing:
     async def _carry_out(
         self, change: Callable[[Roster], Roster], *, is_rotating: bool = False
     ) -> None:
-        roster, keys = self.membership.roster, self.keys
-        try:
-            await self._write_roster(change)
-            if self._is_sealed:
-                await self._write_keyring(is_rotating=is_rotating)
-        finally:
-            found = Refreshed(self.membership.roster is not roster, self.keys is not keys)
-            await self._follow(roster, found)
+        await self._write_roster(change)
+        if self._is_sealed:
+            await self._write_keyring(is_rotating=is_rotating)
+        await self._follow()
         await self._publish_grants()
         await self._renew_snapshot()
 
@@ -516,7 +537,7 @@ class Sharing:
         at_ms = min(roster.at_ms, self._now_ms() + TS_AHEAD_MS_MAX // 2)
         for key in _names(roster):
             member = roster.members.get(key)
-            roles = () if member is None else tuple(sorted(member.roles))
+            roles = () if member is None else tuple(sorted(role.value for role in member.roles))
             if self._state.granted.get(key) == roles:
                 continue
             grant = sign_grant(
@@ -557,11 +578,15 @@ class Sharing:
 
     async def _counted(self, key: str) -> dict[str, int]:
         """What somebody has written, as far as it can be read now."""
+        document = self._attached()
+        with suppress(RejectedElementsError, SequenceGapError):
+            await document.pull()
+        return counted_in(document.marks.seqs, key)
+
+    def _attached(self) -> SharedDocument:
         if self._document is None:
             raise NotAttachedError
-        with suppress(RejectedElementsError, SequenceGapError):
-            await self._document.pull()
-        return counted_in(self._document.marks.seqs, key)
+        return self._document
 
     # ── what is known ──────────────────────────────────────────────────────────────────
 

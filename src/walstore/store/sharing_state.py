@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any, Protocol
 
 from walstore.canon import Json
@@ -19,7 +18,6 @@ from walstore.errors import StorageError
 SLOT = "sharing"
 
 _VERSION = 1
-_NONE: Mapping[Any, Any] = MappingProxyType({})
 
 
 class Slots(Protocol):
@@ -74,8 +72,8 @@ class SharingState:
     roster: str | None = None
     keyring: dict[str, Any] | None = None
     epoch_min: int = 0
-    key_ids: Mapping[int, str] = field(default=_NONE)
-    granted: Mapping[str, tuple[str, ...]] = field(default=_NONE)
+    key_ids: Mapping[int, str] = field(default_factory=dict)
+    granted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     is_snapshot_due: bool = False
 
     def to_json(self) -> dict[str, Any]:

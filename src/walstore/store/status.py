@@ -7,7 +7,6 @@ from typing import Literal
 
 from walstore.document.events import Fork, Gap, Rejection
 
-
 State = Literal["local", "connecting", "live", "offline", "refused", "closed"]
 
 

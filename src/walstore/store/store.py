@@ -26,12 +26,12 @@ from walstore.document.events import Event, Fork
 from walstore.document.history import Blame, Version
 from walstore.document.opening import Posture
 from walstore.document.ports import SnapshotStore, Transport
-from walstore.errors import StorageError, TransportError, UsageError, WalStoreError
+from walstore.errors import TransportError, UsageError, WalStoreError
 from walstore.local import LocalFile
 from walstore.net import WebSocketTransport
 from walstore.sealed.encryptor import Encryptor, PlainEncryptor
 from walstore.signed import Identity
-from walstore.store.change import Change, CrdtState, changes_of, coalesce
+from walstore.store.change import Change, CrdtState, changes_of, coalesce, replaced
 from walstore.store.items import Items
 from walstore.store.journal import FileJournal
 from walstore.store.replica import Replica
@@ -56,6 +56,9 @@ _STATE_ELEMENTS_MAX = 256
 
 # How long closing waits for what can still be sent.
 _CLOSE_S = 5.0
+
+# How long closing waits for callbacks.
+_CALLBACKS_S = 0.5
 
 # Forks that are kept to be shown.
 _FORKS_MAX = 64
@@ -110,6 +113,8 @@ class WalStore:
         self._forks: deque[Fork] = deque(maxlen=_FORKS_MAX)
         self._failure: WalStoreError | None = None
         self._batch: _Batch | None = None
+        # What was folded and not told yet.
+        self._folded: list[Change] = []
         self._folded_since_state = 0
         self._hub = Hub(
             CrdtState(lambda: self.document.crdt),
@@ -119,7 +124,9 @@ class WalStore:
             ),
         )
         self._tracker = Tracker(self._hub)
-        self._status_hub: set[Callable[[StoreStatus], None]] = set()
+        self._status_callbacks: dict[object, Callable[[StoreStatus], None]] = {}
+        self._told_status: StoreStatus | None = None
+        self._was_live = False
 
     @classmethod
     def open(
@@ -195,8 +202,10 @@ class WalStore:
                 await self._settle(document)
         finally:
             self._hub.close()
+            await self._end_tasks()
             await self._stack.aclose()
             self._document = None
+            self._tell_status()
 
     async def _open(self) -> None:
         if self._path is not None:
@@ -209,6 +218,8 @@ class WalStore:
         await self._read(document, self._replica)
         self._document = document
         self._replica.is_local = False
+        self._folded_since_state = self._replica.count
+        self._keep_state_if_due()
         self._start()
 
     async def _connect(self) -> tuple[Transport | None, SnapshotStore | None]:
@@ -218,7 +229,7 @@ class WalStore:
             logs = {} if log_id is None else {self.key: log_id}
             socket = WebSocketTransport(relay, identity=self.identity, logs=logs)
             await self._stack.enter_async_context(socket)
-            status = socket.on_status(lambda _: self._status_changed())
+            status = socket.on_status(lambda _: self._network_changed())
             self._stack.callback(status.close)
             return socket, self._given_snapshots or socket
         return relay, self._given_snapshots
@@ -279,20 +290,29 @@ class WalStore:
         )
         task = asyncio.create_task(self._syncer.run())
         self._stack.push_async_callback(_cancelled, task)
-        if self.document.has_unsent:
-            self._syncer.edited()
+        self._send_soon()
 
     async def _settle(self, document: WalDocument) -> None:
         """Leave nothing behind that can be sent, and nothing that cannot be opened from."""
-        if self._transport is not None:
-            with suppress(TransportError, StorageError, TimeoutError):
-                async with asyncio.timeout(_CLOSE_S):
-                    await document.commit()
-        elif document.has_unsent and self._file is not None:
-            document.seal()
+        try:
+            async with asyncio.timeout(_CLOSE_S):
+                await self._commit(document)
+        except (WalStoreError, TimeoutError) as error:
+            _logger.info("closing with %d unsent: %s", document.unsent, error)
         self._keep_state(is_due=self._folded_since_state > 0)
         if self._file is not None:
             await asyncio.to_thread(self._file.sync)
+
+    async def _end_tasks(self) -> None:
+        """Let callbacks that are still at it come to an end, but not for ever."""
+        # One of them may be who closes the store.
+        tasks = self._tasks - {task for task in self._tasks if task is asyncio.current_task()}
+        if not tasks:
+            return
+        _, late = await asyncio.wait(tasks, timeout=_CALLBACKS_S)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
 
     # ── reading ────────────────────────────────────────────────────────────────────────
 
@@ -361,7 +381,8 @@ class WalStore:
         """Make a name hold a value: a text or list is edited, anything else replaced."""
         document = self.document
         kind = document.kind(name)
-        if kind == "text" and isinstance(value, str):
+        is_empty = kind == "list" and not document.length(name)
+        if (kind == "text" or is_empty) and isinstance(value, str):
             document.set_text(name, value)
         elif kind in ("list", "text") and isinstance(value, list | tuple):
             document.set_list(name, value)
@@ -408,11 +429,7 @@ class WalStore:
 
     def edit_text(self, name: str, position: int, removed: int, inserted: str) -> None:
         """Replace a stretch of a text: what an editor widget knows of a key-press."""
-        with self.batch():
-            if removed:
-                self.document.remove_text(name, position, removed)
-            if inserted:
-                self.document.insert_text(name, position, inserted)
+        self.document.splice(name, position, removed, inserted)
 
     def insert(self, name: str, index: int, value: Json) -> None:
         """Insert a value before a position of a list."""
@@ -485,19 +502,33 @@ class WalStore:
     async def commit(self) -> int | None:
         """Seal what was edited and send everything that is not acknowledged yet.
 
+        Without a relay it is sealed, to be sent whenever there is one.
+
         Returns:
-            The `ts` of the last element, or None if there was nothing to send.
+            The `ts` of the last element, or None if there was nothing to send, or nowhere.
 
         Raises:
             TransportError: Something is not known to be stored; it is sent again later.
         """
+        document = self.document
         try:
-            return await self.document.commit()
+            ts = await self._commit(document)
         finally:
-            self._status_changed()
+            self._remember_log()
+            self._tell_status()
+        if ts is not None and self._syncer is not None:
+            self._syncer.nudge()
+        return ts
+
+    async def _commit(self, document: WalDocument) -> int | None:
+        if self._transport is not None:
+            return await document.commit()
+        if document.has_unsent:
+            document.seal()
+        return None
 
     async def flush(self) -> None:
-        """Return once everything that was edited is acknowledged, and on disk here.
+        """Return once everything that was edited is on disk here, and acknowledged by the relay.
 
         Raises:
             TransportError: Something is not known to be stored; it is sent again later.
@@ -513,10 +544,17 @@ class WalStore:
         Raises:
             TransportError: The log cannot be read now.
         """
-        folded = await self.document.pull()
-        self._folded_since_state += folded
-        self._keep_state(is_due=self._folded_since_state >= _STATE_ELEMENTS_MAX)
-        self._status_changed()
+        document = self.document
+        try:
+            folded = await document.pull()
+            self._folded_since_state += folded
+            self._keep_state_if_due()
+        finally:
+            self._remember_log()
+            self._tell_status()
+        if document.unsent:
+            # What was acknowledged and then lost waits again.
+            self._send_soon()
         return folded
 
     async def snapshot(self) -> None:
@@ -560,7 +598,7 @@ class WalStore:
         return StoreStatus(
             state="closed" if document is None else state,
             reason=str(failure) if failure is not None else getattr(network, "reason", ""),
-            unsent=0 if document is None else document.unsent + int(document.has_unsent),
+            unsent=0 if document is None else document.unsent + int(document.has_unsealed),
             last_ack_ms=getattr(network, "last_ack_ms", None),
             lag_ms=getattr(network, "lag_ms", None),
             gaps=() if document is None else tuple(document.detected_gaps()),
@@ -572,8 +610,11 @@ class WalStore:
 
     def on_status(self, callback: Callable[[StoreStatus], None]) -> Callable[[], None]:
         """Call a function with every new status; returns a function that ends it."""
-        self._status_hub.add(callback)
-        return lambda: self._status_hub.discard(callback)
+        if not self._status_callbacks:
+            self._told_status = self.status
+        ticket = object()
+        self._status_callbacks[ticket] = callback
+        return lambda: self._status_callbacks.pop(ticket, None) and None
 
     # ── history ────────────────────────────────────────────────────────────────────────
 
@@ -596,32 +637,58 @@ class WalStore:
         document = self._document
         if document is None:
             return
-        changes = changes_of(changed, version=document.version, read=self._hub.read)
+        self._folded += changes_of(changed, version=document.version, read=self._hub.read)
+        if changed.has_more:
+            # Who edits in answer would count in what was not told yet.
+            return
+        changes, self._folded = self._folded, []
         if changed.origin == "local":
-            if self._syncer is not None and self._autocommit_ms is not None:
-                self._syncer.edited()
-            if self._batch is not None:
-                self._batch.add(changes)
-                return
-        self._hub.deliver(changes)
+            self._send_soon()
+        if self._batch is not None:
+            self._batch.add(changes)
+        else:
+            self._hub.deliver(changes)
+        if changed.origin == "local":
+            self._tell_status()
 
     def _noticed(self, event: Event) -> None:
         if isinstance(event, Fork):
             self._forks.append(event)
         if self._on_event is not None:
-            self._on_event(event)
+            self._call(self._on_event, event)
 
     def _failed(self, failure: WalStoreError | None) -> None:
-        if failure is not None or self._failure is not None:
-            self._failure = failure
-            self._status_changed()
+        self._failure = failure
+        self._tell_status()
 
-    def _status_changed(self) -> None:
-        self._remember_log()
-        if self._syncer is not None and self.status.state == "live":
+    def _send_soon(self) -> None:
+        if self._syncer is None or self._autocommit_ms is None or not self.document.has_unsent:
+            return
+        self._syncer.edited()
+
+    def _network_changed(self) -> None:
+        """What failed is tried again when a connection was made, not whenever something fails."""
+        was_live, self._was_live = self._was_live, self.status.state == "live"
+        if self._was_live and not was_live and self._syncer is not None:
             self._syncer.nudge()
-        for callback in list(self._status_hub):
-            callback(self.status)
+        self._tell_status()
+
+    def _tell_status(self) -> None:
+        if not self._status_callbacks:
+            return
+        status = self.status
+        if status != self._told_status:
+            self._told_status = status
+            for callback in list(self._status_callbacks.values()):
+                self._call(callback, status)
+
+    def _call(self, callback: Callable[[V], object], subject: V) -> None:
+        """Call somebody whose failure is nobody else's."""
+        try:
+            callback(subject)
+        except Exception as error:  # noqa: BLE001 - handed on to whoever handles exceptions here
+            context = {"message": f"the callback {callback!r} failed", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
 
     def _remember_log(self) -> None:
         log_of = getattr(self._transport, "log_of", None)
@@ -630,6 +697,10 @@ class WalStore:
         log_id = log_of(self.key)
         if log_id is not None:
             self._file.log_id = log_id
+
+    def _keep_state_if_due(self) -> None:
+        has_hole = self._replica is not None and self._replica.has_hole
+        self._keep_state(is_due=has_hole or self._folded_since_state >= _STATE_ELEMENTS_MAX)
 
     def _keep_state(self, *, is_due: bool) -> None:
         if not is_due or self._replica is None or self._file is None:
@@ -653,6 +724,8 @@ class _Batch:
 
     def add(self, changes: Sequence[Change]) -> None:
         for change in changes:
+            for key in replaced(self._changes, change, lambda waiting: waiting[-1].kind):
+                del self._changes[key]
             waiting = self._changes.setdefault(change.path, [])
             merged = coalesce(waiting[-1], change) if waiting else None
             if merged is None:

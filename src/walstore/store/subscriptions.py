@@ -5,7 +5,8 @@
 - A subscriber is told what was folded after it came, and nothing after it was closed.
 - What a subscriber raises goes to its own `on_error`, else to the hub's; neither other subscribers
   nor whoever made the edit notice. `KeyboardInterrupt` and its like wait until all were told.
-- A callback that goes on writing in answer to its own writes is closed after `ROUNDS_MAX` rounds.
+- A callback that goes on writing in answer to its own writes is closed after `ROUNDS_MAX` rounds,
+  or as soon as that makes more than `ANSWERS_MAX` changes in one round.
   An async one may go on for ever, as a task does, but lets others run in between.
 - Async callbacks of one subscription run one at a time. What waits is bounded: up to a buffer
   change by change, then one change by path, and past `PATHS_MAX` paths the subscription ends.
@@ -21,12 +22,22 @@ import inspect
 import logging
 from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from operator import attrgetter
 from types import TracebackType
 from typing import Any, Final, Generic, Literal, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 from weakref import WeakMethod, ref
 
 from walstore.errors import UsageError
-from walstore.store.change import Assigned, Change, Deleted, ReadState, Splices, coalesce, succeed
+from walstore.store.change import (
+    Assigned,
+    Change,
+    Deleted,
+    ReadState,
+    Splices,
+    coalesce,
+    replaced,
+    succeed,
+)
 from walstore.store.paths import PathIndex, Pattern
 
 T = TypeVar("T")
@@ -38,6 +49,9 @@ BUFFER_DEFAULT = 1_024
 PATHS_MAX = 65_536
 # Rounds of callbacks that answer one another before they count as a loop.
 ROUNDS_MAX = 100
+# Changes of one round before those who answered their own writes count as a loop: two who each
+# answer the other twice would double them every round.
+ANSWERS_MAX = 10_000
 
 Spawn: TypeAlias = Callable[[Coroutine[Any, Any, None]], object]
 
@@ -167,6 +181,8 @@ class ChangeQueue:
 
     def _merge(self, change: Change) -> None:
         path = change.path
+        for key in replaced(self._by_path, change, attrgetter("kind")):
+            del self._by_path[key]
         waiting = self._by_path.get(path)
         if waiting is None:
             if len(self._by_path) >= max(PATHS_MAX, self._buffer):
@@ -657,7 +673,7 @@ class Hub:
             while self._queue:
                 rounds += 1
                 entries, self._queue = self._queue, []
-                if rounds > ROUNDS_MAX:
+                if rounds > ROUNDS_MAX or len(entries) > ANSWERS_MAX:
                     self._break_loops(entries, rounds)
                 for entry in entries:
                     self._deliver_one(entry)
@@ -693,7 +709,7 @@ class Hub:
         """Close the subscriptions that cause what they are told."""
         loops: dict[Subscription[Any], _Entry] = {}
         for entry in entries:
-            for subscription in _looping(entry.cause):
+            for subscription in _looping(entry.cause, rounds):
                 loops.setdefault(subscription, entry)
         for subscription, entry in loops.items():
             if not subscription.is_closed:
@@ -708,13 +724,14 @@ class Hub:
                     subscription.close()
 
 
-def _looping(cause: _Cause | None) -> list[Subscription[Any]]:
-    """Who caused a write more than once; all who did, if it went through that many."""
+def _looping(cause: _Cause | None, rounds: int) -> list[Subscription[Any]]:
+    """Who caused a write more than once; after too many rounds, else all who did."""
     caused: Counter[Subscription[Any]] = Counter()
     while cause is not None:
         caused[cause.subscription] += 1
         cause = cause.before
-    return [each for each, times in caused.items() if times > 1] or list(caused)
+    repeated = [each for each, times in caused.items() if times > 1]
+    return repeated or (list(caused) if rounds > ROUNDS_MAX else [])
 
 
 # ── references ─────────────────────────────────────────────────────────────────────────

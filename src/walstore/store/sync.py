@@ -15,9 +15,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from walstore.document import RejectedElementsError, SequenceGapError
 from walstore.document.ports import Transport
-from walstore.errors import StorageError, TransportError, WalStoreError
+from walstore.errors import PeerError, StorageError, TransportError, WalStoreError
 
 # A transport that cannot be followed is asked this often: while something comes, and at last.
 _POLL_S_MIN = 1.0
@@ -86,7 +85,7 @@ class Syncer:
             transport: Where the log is.
             rest_ms: How long edits rest before they are committed.
             rest_ms_max: How long the first of them waits at most.
-            on_failure: Told what went wrong, and with None that nothing is wrong any more.
+            on_failure: Told what is wrong, and with None that nothing is any more.
             sleep: Waits.
         """
         self._synced = synced
@@ -94,6 +93,8 @@ class Syncer:
         self._rest_s = rest_ms / 1000
         self._rest_s_max = rest_ms_max / 1000
         self._on_failure = on_failure
+        # What is wrong now, by what was tried: that one thing succeeds says nothing of the other.
+        self._failures: dict[object, WalStoreError] = {}
         self._sleep = sleep
         self._edited = asyncio.Event()
         self._nudged = asyncio.Event()
@@ -143,7 +144,7 @@ class Syncer:
                         await followed.wait()
                         await self._insist(synced.receive)
             except TransportError as error:
-                self._on_failure(error)
+                self._note(synced.receive, error)
                 await self._pause(_RETRY_S_MAX)
 
     async def _poll(self) -> None:
@@ -159,18 +160,24 @@ class Syncer:
         while True:
             try:
                 done = await work()
-            except (RejectedElementsError, SequenceGapError) as error:
+            except PeerError as error:
                 # It is done all the same; what is wrong was told.
-                self._on_failure(error)
+                self._note(work, error)
                 return None
-            except (TransportError, StorageError) as error:
-                self._on_failure(error)
-                is_lasting = isinstance(error, TransportError) and not error.retryable
-                await self._pause(_RETRY_S_MAX if is_lasting else wait_s)
+            except WalStoreError as error:
+                self._note(work, error)
+                await self._pause(wait_s if _may_pass(error) else _RETRY_S_MAX)
                 wait_s = min(wait_s * 2, _RETRY_S_MAX)
             else:
-                self._on_failure(None)
+                self._note(work, None)
                 return done
+
+    def _note(self, work: object, failure: WalStoreError | None) -> None:
+        if failure is not None:
+            self._failures[work] = failure
+        elif self._failures.pop(work, None) is None:
+            return
+        self._on_failure(next(iter(self._failures.values()), None))
 
     async def _pause(self, seconds: float) -> None:
         """Wait, but not longer than until something has changed."""
@@ -182,3 +189,7 @@ class Syncer:
         finally:
             sleeping.cancel()
             nudged.cancel()
+
+
+def _may_pass(error: WalStoreError) -> bool:
+    return error.retryable if isinstance(error, TransportError) else isinstance(error, StorageError)

@@ -12,6 +12,7 @@ A class inherits `TransportContract` and provides a fixture `place`; pytest runs
 - What is written is signed as documents sign it, for places that look.
 - The tests are coroutines: use pytest-asyncio in mode `auto`, or mark the class.
 - What happens when a connection fails is for the implementation's own tests.
+- A transport whose log cannot tell where it ends says so with `knows_its_head = False`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import pytest
 from walstore.canon import canonical_bytes, parse
 from walstore.document.ports import (
     Body,
+    LogBehindError,
     RawElement,
     SnapshotConflictError,
     SnapshotStore,
@@ -134,13 +136,18 @@ def as_raw(element: object) -> RawElement:
 
 
 class TransportContract:
-    """The promises of `Transport`, and of `SnapshotStore` if there is one, one test each."""
+    """The promises of `Transport`, and of `SnapshotStore` if there is one, one test each.
+
+    Attributes:
+        knows_its_head: Whether it can be told where a log ends.
+    """
+
+    knows_its_head = True
 
     # ── logs ───────────────────────────────────────────────────────────────────────────
 
     async def test_a_log_that_was_never_written_is_empty(self, place: Place) -> None:
         assert list(await place.transport.pull(_KEY, 0)) == []
-        assert list(await place.transport.pull(_KEY, 1_000_000)) == []
 
     async def test_every_ts_is_greater_than_all_before_it(self, place: Place) -> None:
         stamps = [await place.append({"n": n}) for n in range(20)]
@@ -181,6 +188,17 @@ class TransportContract:
         for index, ts in enumerate(stamps):
             assert [each.ts for each in await place.pull_all(_KEY, ts)] == stamps[index + 1 :]
             assert [each.ts for each in await place.pull_all(_KEY, ts - 1)] == stamps[index:]
+
+    async def test_a_log_that_never_reached_the_checkpoint_says_so(self, place: Place) -> None:
+        if not self.knows_its_head:
+            pytest.skip("it cannot tell where its logs end")
+        await place.append({"n": 1})
+        for key, head in (("notes/b", 0), (_KEY, await place.append({"n": 2}))):
+            with pytest.raises(LogBehindError) as caught:
+                await place.transport.pull(key, head + 1)
+            assert (caught.value.head, caught.value.checkpoint) == (head, head + 1)
+            assert not caught.value.retryable
+            assert list(await place.transport.pull(key, head)) == []
 
     async def test_pages_follow_one_another_until_an_empty_one(self, place: Place) -> None:
         stamps: list[int] = []

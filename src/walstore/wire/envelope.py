@@ -2,6 +2,7 @@
 
     starfish   {"v":1, "author", "seq", "ops":[op, …], "x":{"session", "seq", "prev", "seen"}}
     packed     {"v":2, "author", "session", "seq", "prev", "seen", "body":{"ops": packed}}
+    with a message, beside the ops: "x":{"message"}
 
 - What stands outside the seal is the header: which session of the author this is, the how-manieth
   element of that session, the link to the author's previous element, and what the author had
@@ -9,6 +10,8 @@
   writes no `x` has no header; its `seq` counts the author's commits.
 - In a sealed `starfish` element the wrapper takes the place of the other members beside `x`; in
   a sealed `packed` element it is the `body`.
+- A message is sealed with the ops. One that is malformed is none: peers who do not know messages
+  take the element all the same.
 - In packed ops the empty replica id stands for the author's own, `<author>:<session>`.
 - An envelope is checked whole: one flaw and nothing of it is used.
 """
@@ -26,6 +29,7 @@ from walstore.errors import MalformedError
 from walstore.wire.limits import (
     BATCH_OPS_MAX,
     BATCH_REMOVES_MAX,
+    MESSAGE_SIZE_MAX,
     SEEN_SESSIONS_MAX,
     SESSION_SIZE_MAX,
 )
@@ -65,12 +69,14 @@ class Envelope(NamedTuple):
         author_seq: The author's own count in version 1; None in version 2.
         header: The header; None if a peer wrote none.
         runs: The ops.
+        message: What the author says of them, if anything.
     """
 
     author: str
     author_seq: int | None
     header: Header | None
     runs: list[Run]
+    message: str | None = None
 
 
 def read_header(data: Mapping[str, Any]) -> Header | None:
@@ -94,21 +100,30 @@ def read_header(data: Mapping[str, Any]) -> Header | None:
     return Header(session, _read_seq(fields), prev, seen)
 
 
-def inner_starfish(author: str, author_seq: int, runs: Sequence[Run]) -> dict[str, Any]:
+def inner_starfish(
+    author: str, author_seq: int, runs: Sequence[Run], message: str | None = None
+) -> dict[str, Any]:
     """The version-1 envelope, the part that is sealed."""
-    return {"v": 1, "author": author, "seq": author_seq, "ops": to_ops(runs)}
+    envelope = {"v": 1, "author": author, "seq": author_seq, "ops": to_ops(runs)}
+    return envelope if message is None else {**envelope, "x": {"message": message}}
 
 
-def inner_packed(own_replica: str, runs: Sequence[Run]) -> dict[str, Any]:
+def inner_packed(
+    own_replica: str, runs: Sequence[Run], message: str | None = None
+) -> dict[str, Any]:
     """The version-2 body, the part that is sealed."""
     replicas, *rows = pack_ops(runs)
     table = ["" if replica == own_replica else replica for replica in replicas]
-    return {"ops": [table, *rows]}
+    body: dict[str, Any] = {"ops": [table, *rows]}
+    return body if message is None else {**body, "x": {"message": message}}
 
 
 def outer_starfish(sealed: Mapping[str, Any], header: Header | None) -> dict[str, Any]:
     """Version-1 data from the sealed or plain envelope."""
-    return dict(sealed) if header is None else {**sealed, "x": _header_fields(header)}
+    if header is None:
+        return dict(sealed)
+    # Where nothing is sealed, the message and the header stand in one member.
+    return {**sealed, "x": {**sealed.get("x", {}), **_header_fields(header)}}
 
 
 def outer_packed(sealed: Mapping[str, Any], author: str, header: Header) -> dict[str, Any]:
@@ -134,7 +149,7 @@ def read_starfish(inner: Mapping[str, Any], author: str, header: Header | None) 
         raise MalformedError(_WHAT, f"more than {BATCH_OPS_MAX} ops")
     runs = to_runs(ops)
     _check_authorship(runs, author + ":")
-    return Envelope(author, author_seq, header, runs)
+    return Envelope(author, author_seq, header, runs, _read_message(inner))
 
 
 def read_packed(inner: Mapping[str, Any], author: str, header: Header) -> Envelope:
@@ -157,7 +172,7 @@ def read_packed(inner: Mapping[str, Any], author: str, header: Header) -> Envelo
         if replica_of(run) != own:
             raise MalformedError(_WHAT, "a clock is not of the author's session")
     _check_ids(runs)
-    return Envelope(author, None, header, runs)
+    return Envelope(author, None, header, runs, _read_message(inner))
 
 
 def replica_of(run: Run) -> str:
@@ -186,6 +201,13 @@ def _header_fields(header: Header) -> dict[str, Any]:
     if header.seen:
         fields["seen"] = dict(header.seen)
     return fields
+
+
+def _read_message(inner: Mapping[str, Any]) -> str | None:
+    extension = inner.get("x")
+    message = extension.get("message") if isinstance(extension, dict) else None
+    is_message = isinstance(message, str) and 0 < len(message) <= MESSAGE_SIZE_MAX
+    return message if is_message else None
 
 
 def _check_authorship(runs: Sequence[Run], prefix: str) -> None:

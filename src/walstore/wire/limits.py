@@ -45,6 +45,9 @@ SESSION_SIZE_MAX = 128
 # Sessions that one element can report as seen; the rest is reported by later elements.
 SEEN_SESSIONS_MAX = 64
 
+# What a commit says of itself, in characters: a title and a paragraph.
+MESSAGE_SIZE_MAX = 2000
+
 # Elements in one page of a pull.
 PULL_ELEMENTS_MAX = 1000
 

@@ -1,8 +1,8 @@
 """The frames that a relay sends.
 
 - Reading checks every type, and raises `FrameError`; nothing else is raised, whatever the text.
-- Elements are not encoded again: they are spliced in, and cut out by their sizes. What is the same
-  for all subscribers is written once.
+- Elements and snapshots are not encoded again: they are spliced in, and cut out by their sizes.
+  What is the same for all subscribers is written once.
 """
 
 from __future__ import annotations
@@ -113,11 +113,25 @@ class FeedStatus(NamedTuple):
     status: Mapping[str, Any]
 
 
+class Shown(NamedTuple):
+    """An event as a relay shows it.
+
+    Attributes:
+        seq: Its place in the relay's order.
+        event: What is known of it.
+        payload: The element's data or the snapshot's text; None if it has to be fetched.
+    """
+
+    seq: int
+    event: Mapping[str, Any]
+    payload: bytes | None
+
+
 class Events(NamedTuple):
-    """Accepted elements and snapshots with their relay seq."""
+    """Accepted elements and snapshots, in the relay's order."""
 
     ref: str
-    events: Sequence[tuple[int, Mapping[str, Any]]]
+    events: Sequence[Shown]
 
 
 class EventStatus(NamedTuple):
@@ -184,7 +198,7 @@ def relay_frame(frame: RelayFrame) -> bytes:
         case FeedStatus():
             return orjson.dumps(["STATUS", *frame])
         case Events():
-            return orjson.dumps(["EVENTS", *frame])
+            return events_frame(frame.ref, frame.events)
         case EventStatus():
             return orjson.dumps(["EVENT-STATUS", *frame])
         case Presence():
@@ -212,6 +226,15 @@ def elements_body(elements: Sequence[Delivered]) -> ElementsBody:
     """Everything of an ELEMENTS frame that does not depend on who gets it."""
     rows = orjson.dumps([(*each[:-1], len(each.data)) for each in elements])
     return ElementsBody(b"%b]" % b",".join([rows, *(each.data for each in elements)]))
+
+
+def events_frame(ref: str, events: Sequence[Shown]) -> bytes:
+    """The text of an EVENTS frame."""
+    payloads = [each.payload for each in events if each.payload is not None]
+    rows = orjson.dumps(
+        [(seq, event, None if payload is None else len(payload)) for seq, event, payload in events]
+    )
+    return b'["EVENTS",%b,%b]' % (orjson.dumps(ref), b",".join([rows, *payloads]))
 
 
 def read_relay_frame(raw: str | bytes) -> RelayFrame:
@@ -273,21 +296,34 @@ def _refusal(members: list[Any], _: bytes) -> Refusal:
 
 
 def _elements(members: list[Any], text: bytes) -> Elements:
-    if len(members) < 2 or type(members[1]) is not list or len(members) != len(members[1]) + 2:
+    ref, rows = _rows_of(members)
+    read = [_read_row(row) for row in rows]
+    data = _cut_out(members, text, [size for _, size in read])
+    elements = [element._replace(data=each) for (element, _), each in zip(read, data, strict=True)]
+    return Elements(ref, elements)
+
+
+def _rows_of(members: list[Any]) -> tuple[str, list[Any]]:
+    if len(members) < 2 or type(members[1]) is not list:
+        raise WrongError("the rows are not an array")
+    return read_ref(members[0]), members[1]
+
+
+def _cut_out(members: list[Any], text: bytes, sizes: Sequence[int]) -> list[bytes]:
+    """The objects that stand behind the rows, byte for byte."""
+    if len(members) != len(sizes) + 2:
         raise WrongError("not as many rows as data")
-    ref, rows = read_ref(members[0]), members[1]
-    end, elements = len(text) - 1, []
-    for row in reversed(rows):
-        element, size = _read_row(row)
+    end, objects = len(text) - 1, list[bytes]()
+    for size in reversed(sizes):
         start = end - size
         if text[start - 1 : start + 1] != b",{" or text[end - 1 : end] != b"}":
             raise WrongError("the sizes are not those of the data")
-        elements.append(element._replace(data=text[start:end]))
+        objects.append(text[start:end])
         end = start - 1
     # Where the first data begin, right after the rows, shows that the sizes are the data's.
-    if rows and text[end - 1 : end] != b"]":
+    if sizes and text[end - 1 : end] != b"]":
         raise WrongError("the sizes are not those of the data")
-    return Elements(ref, elements[::-1])
+    return objects[::-1]
 
 
 def _read_row(row: object) -> tuple[Delivered, int]:
@@ -334,18 +370,23 @@ def _feed_status(members: list[Any], _: bytes) -> FeedStatus:
     return FeedStatus(read_ref(ref), object_of(status, "the status"))
 
 
-def _events(members: list[Any], _: bytes) -> Events:
-    ref, rows = take(members, 2)
-    events: list[tuple[int, dict[str, Any]]] = []
-    if type(rows) is not list:
-        raise WrongError("the events are not an array")
-    for row in rows:
-        match row:
-            case [seq, dict(event)]:
-                events.append((integer_of(seq, "a `seq`"), event))
-            case _:
-                raise WrongError("an event is not a seq and an object")
-    return Events(read_ref(ref), events)
+def _events(members: list[Any], text: bytes) -> Events:
+    ref, rows = _rows_of(members)
+    read = [_read_event(row) for row in rows]
+    payloads = iter(_cut_out(members, text, [size for _, size in read if size is not None]))
+    return Events(
+        ref,
+        [each if size is None else each._replace(payload=next(payloads)) for each, size in read],
+    )
+
+
+def _read_event(row: object) -> tuple[Shown, int | None]:
+    match row:
+        case [seq, dict(event), size]:
+            shown = Shown(integer_of(seq, "a `seq`"), event, None)
+            return shown, None if size is None else integer_of(size, "a size", FRAME_BYTES_MAX, 2)
+        case _:
+            raise WrongError("a row is not a seq, an event and a size")
 
 
 def _event_status(members: list[Any], _: bytes) -> EventStatus:

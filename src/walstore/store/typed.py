@@ -1,0 +1,340 @@
+"""Documents as values of a class: read as one, edited by giving another one.
+
+    class Note:                                    Schema(Note, version=2, migrations={1: rename})
+        title: str                                  a register
+        body: Annotated[str, Text] = ""             a text, whose characters merge
+        tasks: Annotated[list[Task], Key("id")]     a list, whose items keep their identity
+
+- Everything in a document may come from others. What does not fit is told with its path, and the
+  rest can still be read; a field that cannot be read and was not changed is left as it is.
+- Only fields that were changed are written. Members that the class does not know stay.
+- A document carries the version of its schema in a register. An older one is migrated whenever it
+  is read, and written that way by the next update; one that carries none is of version 1, and an
+  empty one of the current version. A newer one can be read as far as it goes, and not written.
+- A migration gives a field another kind (a register becomes a text) under a new name only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Generic,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    get_args,
+    get_origin,
+)
+
+from walstore.document.view import View, thawed
+from walstore.errors import PeerError, UsageError
+from walstore.store.merging import is_same
+from walstore.store.typed_models import model_of
+from walstore.store.typed_values import Invalid, Problem
+
+T = TypeVar("T")
+
+# From the members of one version to those of the next.
+Migration: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
+
+# The register that holds the version.
+VERSION_NAME = "schema"
+
+
+class Text:
+    """Marks a field as a text: `Annotated[str, Text]`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Marks a field as a list whose items are told apart: `Annotated[list[Task], Key("id")]`.
+
+    Attributes:
+        member: The member that makes an item the same item after an edit.
+    """
+
+    member: str
+
+
+class SchemaError(UsageError):
+    """A schema contradicts itself.
+
+    Attributes:
+        reason: How.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"not a schema: {reason}")
+        self.reason = reason
+
+
+class NewerSchemaError(UsageError):
+    """A document was written by a newer version of the app, and can only be read here.
+
+    Attributes:
+        found: The version of its schema.
+        known: The newest one that is known.
+    """
+
+    def __init__(self, found: int, known: int) -> None:
+        super().__init__(
+            f"the document has schema version {found}, and only {known} is known here: "
+            "update the app to edit it"
+        )
+        self.found = found
+        self.known = known
+
+
+class InvalidDocumentError(PeerError):
+    """A document does not fit its schema; nothing has changed.
+
+    Attributes:
+        problems: What is wrong, and where.
+    """
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("; ".join(map(str, problems)))
+        self.problems = tuple(problems)
+
+
+class TypedStore(Protocol):
+    """What a schema needs of a store."""
+
+    def view(self) -> View:
+        """The document as it is now."""
+        ...
+
+    def batch(self) -> AbstractContextManager[None]:
+        """Make several edits one."""
+        ...
+
+    def update(self, wanted: Mapping[str, Any], *, base: View | None = None) -> None:
+        """Make the document read as given."""
+        ...
+
+    def set_text(self, name: str, text: str, *, base: View | None = None) -> None:
+        """Make a text read as given."""
+        ...
+
+    def set_list(
+        self, name: str, values: Sequence[Any], *, base: View | None = None, key: str | None = None
+    ) -> None:
+        """Make a list hold the given values."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reading(Generic[T]):
+    """What could be read of a document.
+
+    Attributes:
+        value: The document, with defaults in place of what could not be read; None if there are
+            no defaults for that.
+        members: The members that fit, as JSON.
+        problems: What does not fit.
+        version: The version that the document has.
+    """
+
+    value: T | None
+    members: Mapping[str, Any]
+    problems: tuple[Problem, ...]
+    version: int
+
+
+class Schema(Generic[T]):
+    """How documents and values of a class become each other."""
+
+    def __init__(
+        self,
+        model: type[T],
+        *,
+        version: int = 1,
+        migrations: Mapping[int, Migration] | None = None,
+    ) -> None:
+        """Describe documents.
+
+        Args:
+            model: A dataclass, a msgspec struct or a pydantic model.
+            version: The version of this description.
+            migrations: By version, what makes members of the next version of members of it.
+
+        Raises:
+            SchemaError: A migration is missing, or a field has the version's name.
+            NotAModelError: It is no such class.
+            FieldTypeError: A field has a type that no JSON value stands for.
+        """
+        self.version: Final = version
+        self._migrations = dict(migrations or {})
+        self._model = model_of(model)
+        hints = self._model.hints()
+        self._texts = {name for name, hint in hints.items() if Text in _marks(hint)}
+        self._keys = {
+            name: mark.member
+            for name, hint in hints.items()
+            for mark in _marks(hint)
+            if isinstance(mark, Key)
+        }
+        self._names = set(hints)
+        self._lists = {name for name, hint in hints.items() if _is_list(hint)}
+        if VERSION_NAME in hints:
+            raise SchemaError(f"a field is called {VERSION_NAME!r}, as the version is")
+        if set(self._migrations) != set(range(1, version)):
+            raise SchemaError(f"version {version} needs a migration from each version before it")
+
+    # ── reading ────────────────────────────────────────────────────────────────────────
+
+    def read(self, document: Mapping[str, Any]) -> T:
+        """A document as a value.
+
+        Args:
+            document: A view, or what `materialize` returns.
+
+        Raises:
+            InvalidDocumentError: It does not fit.
+            NewerSchemaError: It does not fit, being newer than what is known here.
+        """
+        reading = self.try_read(document)
+        if not reading.problems and reading.value is not None:
+            return reading.value
+        error = InvalidDocumentError(reading.problems)
+        if reading.version > self.version:
+            raise NewerSchemaError(reading.version, self.version) from error
+        raise error
+
+    def try_read(self, document: Mapping[str, Any]) -> Reading[T]:
+        """What can be read of a document, whatever it holds."""
+        version, members, problems = self._migrated(document)
+        known = {name: self._prepared(name, members[name]) for name in self._names & set(members)}
+        value: T | None = None
+        while value is None:
+            try:
+                value = self._model.read(known)
+            except Invalid as invalid:
+                problems += invalid.problems
+                bad = {name for name in known if _concerns(name, invalid.problems)}
+                if not bad:
+                    break
+                known = {name: member for name, member in known.items() if name not in bad}
+        # Without what does not fit, it is found missing as well.
+        places = {_root(problem.path) for problem in problems if problem.reason != "missing"}
+        told = [
+            problem
+            for problem in problems
+            if problem.reason != "missing" or problem.path not in places
+        ]
+        return Reading(value, known, tuple(dict.fromkeys(told)), version)
+
+    # ── writing ────────────────────────────────────────────────────────────────────────
+
+    def write(self, value: T) -> dict[str, Any]:
+        """The members of a value, its version among them, as JSON."""
+        return {**self._model.write(value), VERSION_NAME: self.version}
+
+    def update(self, store: TypedStore, value: T, *, base: View | None = None) -> None:
+        """Make a document read as a value; what arrived since `base` is kept.
+
+        Args:
+            store: The document.
+            value: What it should read.
+            base: The view that the value was read from; the document as it is if left out.
+
+        Raises:
+            NewerSchemaError: It can only be read here; nothing has changed.
+            InvalidDocumentError: It is older, and its migration fails; nothing has changed.
+            UsageError: A member cannot be written.
+        """
+        now = store.view()
+        view = now if base is None else base
+        version, members, problems = self._migrated(view)
+        # Somebody may have migrated it since it was shown.
+        newest = max(version, _version_of(now.get(VERSION_NAME)) or version)
+        if newest > self.version:
+            raise NewerSchemaError(newest, self.version)
+        if any(problem.path == "" for problem in problems):
+            raise InvalidDocumentError(problems)
+        wanted = {**members, **self._changed(view, members, value), VERSION_NAME: self.version}
+        apart = {
+            name: wanted[name]
+            for name in [*self._texts, *self._keys]
+            if name in wanted and (name not in view or not is_same(wanted[name], members.get(name)))
+        }
+        # What is edited apart is no change to the rest.
+        for name in apart:
+            del wanted[name]
+            if name in view:
+                wanted[name] = view[name]
+        with store.batch():
+            for name, member in apart.items():
+                if name in self._texts:
+                    store.set_text(name, member, base=view)
+                else:
+                    store.set_list(name, member, base=view, key=self._keys[name])
+            store.update(wanted, base=view)
+
+    def _changed(self, view: View, members: dict[str, Any], value: T) -> dict[str, Any]:
+        """The members that are not what the document says already."""
+        now = self.try_read(view).value
+        before = {} if now is None else self._model.write(now)
+        return {
+            name: member
+            for name, member in self._model.write(value).items()
+            if name not in members or name not in before or not is_same(before[name], member)
+        }
+
+    # ── inside ─────────────────────────────────────────────────────────────────────────
+
+    def _migrated(self, document: Mapping[str, Any]) -> tuple[int, dict[str, Any], list[Problem]]:
+        """The version of a document, its members in the current one, and what went wrong."""
+        members = {name: thawed(document[name]) for name in document}
+        found = _version_of(members.pop(VERSION_NAME, 1 if members else self.version))
+        if found is None:
+            problem = Problem(VERSION_NAME, "a version is a whole number from 1 on")
+            return self.version, members, [problem]
+        for version in range(found, self.version):
+            try:
+                members = dict(self._migrations[version](thawed(members)))
+            except Exception as error:  # noqa: BLE001 - the app's code, on data from anywhere
+                reason = f"the migration from version {version} fails: {error!r}"
+                return found, members, [Problem("", reason)]
+        return found, members, []
+
+    def _prepared(self, name: str, member: Any) -> Any:
+        """A member as its field takes it: a list of characters is a text, and the other way."""
+        is_characters = isinstance(member, list) and all(isinstance(each, str) for each in member)
+        if name in self._texts and is_characters:
+            return "".join(member)
+        return list(member) if name in self._lists and isinstance(member, str) else member
+
+
+def _version_of(value: Any) -> int | None:
+    """The version that a register holds, None if that is none."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return int(value) if is_number and value >= 1 and value == int(value) else None
+
+
+def _marks(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+
+
+def _is_list(hint: Any) -> bool:
+    if get_origin(hint) is Annotated:
+        return _is_list(get_args(hint)[0])
+    if hint in (list, tuple) or get_origin(hint) in (list, tuple, Sequence):
+        return True
+    # An optional list.
+    is_union = get_origin(hint) is not None and type(None) in get_args(hint)
+    return is_union and any(map(_is_list, get_args(hint)))
+
+
+def _root(path: str) -> str:
+    return path.split(".")[0].split("[")[0]
+
+
+def _concerns(name: str, problems: Sequence[Problem]) -> bool:
+    """Whether something is wrong with a member, or in it."""
+    return any(path == name or path.startswith((f"{name}.", f"{name}[")) for path, _ in problems)

@@ -1,0 +1,330 @@
+"""Undo and redo of what this author has edited, and of nothing else.
+
+    edits ──► push ──► undo stack ──undo──► redo stack
+                            ▲                  │
+                            └──────redo────────┘
+
+- Typing on is one step, and so is a batch; `boundary` ends a step. Time is an argument.
+- Undoing is an edit of its own, made by `WalDocument.undo_step` while others go on editing; the
+  step of that edit is what redo undoes. A new edit leaves nothing to redo.
+- A step that has nothing left to undo is passed over.
+- A selection is kept as anchors, and given back as positions of the document as it is then.
+- The stack keeps the newest steps, within named limits, and goes through JSON. What it reads is
+  checked whole: a damaged stack is an empty one that says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol
+
+from walstore.canon import canonical_bytes
+from walstore.crdt import WalCrdt
+from walstore.document.anchors import Anchor, anchor_at, resolve
+from walstore.document.undoing import Aliases, Step
+from walstore.errors import MalformedError, UsageError
+from walstore.store.undo_record import Moment, Selection, read_record, write_record
+
+# Steps that can be undone; nobody goes back further by hand.
+UNDO_STEPS_MAX = 1000
+
+# What the stack takes on file, and about what it takes in memory.
+UNDO_BYTES_MAX = 2 * 2**20
+
+# Typing that rests longer than this is the next step.
+UNDO_GROUP_MS = 500
+
+
+class UndoInProgressError(UsageError):
+    """Undo was asked for while an undo is being told of."""
+
+    def __init__(self) -> None:
+        super().__init__("something is being undone; undo again when that is done")
+
+
+class Undoable(Protocol):
+    """The document of a stack, which pushes to it the step of every edit that it makes."""
+
+    @property
+    def crdt(self) -> WalCrdt:
+        """What it holds."""
+        ...
+
+    def undo_step(self, step: Step, aliases: Aliases) -> int:
+        """Undo a step; how much cannot be brought back."""
+        ...
+
+
+class Selected(NamedTuple):
+    """A selection as positions; a caret where both are the same.
+
+    Attributes:
+        name: The list.
+        anchor: Where it was begun.
+        head: Where the caret is.
+    """
+
+    name: str
+    anchor: int
+    head: int
+
+
+class Undone(NamedTuple):
+    """What came of undoing or redoing.
+
+    Attributes:
+        selection: What was selected then, where it is now; None if nobody said.
+        lost: How many elements and values cannot be brought back: they were let go for good.
+    """
+
+    selection: Selected | None
+    lost: int
+
+
+def select(crdt: WalCrdt, selected: Selected) -> Selection:
+    """Anchor a selection, so that it can be found again."""
+    name, anchor, head = selected
+    return Selection(name, anchor_at(crdt, name, anchor), anchor_at(crdt, name, head))
+
+
+class UndoStack:
+    """The steps of one author in one document."""
+
+    def __init__(
+        self,
+        *,
+        author: str,
+        steps_max: int = UNDO_STEPS_MAX,
+        bytes_max: int = UNDO_BYTES_MAX,
+        group_ms: int = UNDO_GROUP_MS,
+    ) -> None:
+        """Start with nothing to undo.
+
+        Args:
+            author: The public key of who edits, in hex.
+            steps_max: How many steps to keep.
+            bytes_max: How much to keep.
+            group_ms: How long typing may rest and still be one step.
+        """
+        # Why a stack that was read is an empty one; None if all is well.
+        self.damage: str | None = None
+        self._author = author
+        self._steps_max = steps_max
+        self._bytes_max = bytes_max
+        self._group_ms = group_ms
+        self._undo: list[Moment] = []
+        self._redo: list[Moment] = []
+        self._aliases = Aliases()
+        # Whether the next step may be part of the last one, and when that one was made.
+        self._is_open = False
+        self._last_ms = 0
+        # How many batches are open, and whether the outermost one has a step yet.
+        self._batches = 0
+        self._has_batched = False
+        # What is being undone has made this edit; only while it is.
+        self._is_moving = False
+        self._made: Step | None = None
+
+    @property
+    def can_undo(self) -> bool:
+        """Whether there is a step to undo."""
+        return bool(self._undo)
+
+    @property
+    def can_redo(self) -> bool:
+        """Whether there is a step to redo."""
+        return bool(self._redo)
+
+    def push(self, step: Step, *, now_ms: int, before: Selection | None = None) -> None:
+        """Take an edit that was just made.
+
+        Args:
+            step: What it did.
+            now_ms: The time.
+            before: What was selected before it.
+        """
+        if step.is_empty:
+            return
+        if self._is_moving:
+            self._note(step)
+            return
+        self._redo.clear()
+        if self._is_continued(step, now_ms):
+            self._undo[-1].step.join(step)
+            self._undo[-1].after = None
+        else:
+            self._undo.append(Moment(step, before, None))
+        self._has_batched = self._batches > 0
+        self._is_open = True
+        self._last_ms = now_ms
+        if not self._batches:
+            self._limit()
+
+    def set_after(self, selection: Selection) -> None:
+        """Say what is selected after the edit that was pushed last: redo gives it back."""
+        if self._is_open and self._undo:
+            self._undo[-1].after = selection
+
+    def boundary(self) -> None:
+        """Let the next edit be a step of its own, unless a batch is open."""
+        self._is_open = False
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """Make all edits within one step."""
+        if not self._batches:
+            self._has_batched = False
+        self._batches += 1
+        try:
+            yield
+        finally:
+            self._batches -= 1
+            if not self._batches:
+                self.boundary()
+                self._limit()
+
+    def undo(self, document: Undoable) -> Undone | None:
+        """Undo the last step that still does anything; None if there is none.
+
+        Raises:
+            UndoInProgressError: An undo is being told of.
+            UsageError: The document cannot be written; the step stays where it is.
+        """
+        done = self._move(document, self._undo, self._redo)
+        return done and Undone(self._found(document, done.before), done.lost)
+
+    def redo(self, document: Undoable) -> Undone | None:
+        """Redo what was undone last; None if there is nothing.
+
+        Raises:
+            UndoInProgressError: An undo is being told of.
+            UsageError: The document cannot be written; the step stays where it is.
+        """
+        done = self._move(document, self._redo, self._undo)
+        return done and Undone(self._found(document, done.after), done.lost)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._undo.clear()
+        self._redo.clear()
+        self._aliases.clear()
+        self.boundary()
+
+    def to_json(self) -> dict[str, Any]:
+        """The stack as JSON, for `from_json`; the oldest steps are left out if it is too large."""
+        undo, redo = self._undo, self._redo
+        while True:
+            record = write_record(self._author, undo, redo, self._aliases)
+            if len(canonical_bytes(record)) <= self._bytes_max or not (undo or redo):
+                return record
+            undo, redo = undo[len(undo) // 2 + 1 :], redo[len(redo) // 2 + 1 :]
+
+    @classmethod
+    def from_json(
+        cls,
+        value: object,
+        *,
+        author: str,
+        steps_max: int = UNDO_STEPS_MAX,
+        bytes_max: int = UNDO_BYTES_MAX,
+        group_ms: int = UNDO_GROUP_MS,
+    ) -> UndoStack:
+        """The stack that `to_json` gave; None makes a new one, and so does what is damaged.
+
+        `damage` then says what is wrong with it.
+        """
+        stack = cls(author=author, steps_max=steps_max, bytes_max=bytes_max, group_ms=group_ms)
+        if value is None:
+            return stack
+        try:
+            stack._undo, stack._redo, stack._aliases = read_record(value, author)
+        except MalformedError as error:
+            stack.damage = error.reason
+        return stack
+
+    # ── inside ─────────────────────────────────────────────────────────────────────────
+
+    def _is_continued(self, step: Step, now_ms: int) -> bool:
+        if not self._undo:
+            return False
+        if self._batches:
+            return self._has_batched
+        is_soon = 0 <= now_ms - self._last_ms <= self._group_ms
+        return self._is_open and is_soon and step.continues(self._undo[-1].step)
+
+    def _move(self, document: Undoable, source: list[Moment], target: list[Moment]) -> _Done | None:
+        """Undo steps of one stack until something changes; the step of that goes to the other."""
+        if self._is_moving:
+            raise UndoInProgressError
+        self.boundary()
+        self._has_batched = False
+        lost, moment = 0, None
+        while source:
+            moment = source.pop()
+            missing, made = self._undo_step(document, moment, source, target)
+            lost += missing
+            if made:
+                return _Done(moment.before, moment.after, lost)
+        return None if moment is None else _Done(None, None, lost)
+
+    def _undo_step(
+        self, document: Undoable, moment: Moment, source: list[Moment], target: list[Moment]
+    ) -> tuple[int, bool]:
+        """Undo one step; how much is lost, and whether anything was changed."""
+        self._is_moving = True
+        try:
+            lost = document.undo_step(moment.step, self._aliases)
+        except BaseException:
+            if not self._end_move(moment, target):
+                # It failed before it had changed anything.
+                source.append(moment)
+            raise
+        return lost, self._end_move(moment, target)
+
+    def _end_move(self, moment: Moment, target: list[Moment]) -> bool:
+        """Keep the step of what undoing did; whether it did anything."""
+        made, self._made, self._is_moving = self._made, None, False
+        if made is not None:
+            target.append(Moment(made, moment.before, moment.after))
+        return made is not None
+
+    def _note(self, step: Step) -> None:
+        """Take what undoing did, and what those who were told of it did about it."""
+        if self._made is None:
+            self._made = step
+        else:
+            self._made.join(step)
+
+    def _found(self, document: Undoable, selection: Selection | None) -> Selected | None:
+        if selection is None:
+            return None
+        name = selection.name
+        anchor, head = (
+            self._position(document, name, each) for each in (selection.anchor, selection.head)
+        )
+        return None if anchor is None or head is None else Selected(name, anchor, head)
+
+    def _position(self, document: Undoable, name: str, anchor: Anchor) -> int | None:
+        if anchor.id:
+            anchor = anchor._replace(id=self._aliases.newest_id(name, anchor.id))
+        return resolve(document.crdt, name, anchor)
+
+    def _limit(self) -> None:
+        """Let go of the oldest steps beyond the limits; the newest one stays."""
+        del self._undo[: max(len(self._undo) - self._steps_max, 0)]
+        room, kept = self._bytes_max, 0
+        for moment in reversed(self._undo):
+            room -= moment.bytes_about
+            if room < 0 and kept:
+                break
+            kept += 1
+        del self._undo[: len(self._undo) - kept]
+        if not self._undo and not self._redo:
+            self._aliases.clear()
+
+
+class _Done(NamedTuple):
+    before: Selection | None
+    after: Selection | None
+    lost: int
