@@ -24,7 +24,7 @@ from walstore.crdt.collection import moved, present, without_removed
 from walstore.crdt.convert import to_run, to_runs
 from walstore.crdt.exchange import IGNORED_NAME
 from walstore.crdt.ids import element_id, parse_element_id
-from walstore.crdt.maps import ObservedRemoveMap, winner
+from walstore.crdt.maps import ObservedRemoveMap
 from walstore.crdt.nodes import Node, NodeSequence
 from walstore.crdt.ops import Json, Op, fresh
 from walstore.crdt.packed_sequence import PackedSequence
@@ -222,12 +222,6 @@ class WalCrdt:
         """Counter and replica of the write that a live key shows."""
         seen = self.map_seen(name, key)
         return max(((counter, replica) for replica, counter in seen.items()), default=None)
-
-    def map_value(self, name: str, key: str, default: Any = None) -> Any:
-        """The value of a key, or `default` if it is absent or dropped."""
-        entries = self._maps.get(name)
-        entry = None if entries is None else entries.entries.get(key)
-        return default if entry is None or not entry.puts else fresh(winner(entry))
 
     def id_at(self, name: str, position: int) -> str:
         """The id of the live element at a position.

@@ -19,6 +19,7 @@ from walstore.document.opening import Marks, PrunedLogError, SnapshotVerdict
 from walstore.document.ports import (
     Body,
     CheckpointTooOldError,
+    LogBehindError,
     SnapshotConflictError,
     SnapshotStore,
     StoredSnapshot,
@@ -37,6 +38,7 @@ __all__ = [
     "Fork",
     "Gap",
     "KindError",
+    "LogBehindError",
     "Marks",
     "NoSnapshotStoreError",
     "NotOpenError",

@@ -982,10 +982,11 @@ class WalDocument:
         """The document as it was after the element with a `ts`.
 
         Raises:
-            ValueError: The version is older than the snapshot that this session started from, or
-                was not read in the log yet.
+            ValueError: The version is older than the snapshot that this session started from.
         """
-        return self._fold_of(version).materialize()
+        self._opened()
+        self._check_version(version)
+        return self._fold_at(version).materialize()
 
     def diff(self, before: int, after: int) -> list[Change]:
         """What changed from one version to another, each the `ts` of an element.
@@ -1025,13 +1026,17 @@ class WalDocument:
                 return blame_list(content.crdt, name, self._log.ledger)
 
     def _fold_of(self, version: int) -> WalCrdt:
+        """The fold of a version that is there, and was read."""
         self._opened()
+        if version > self._log.checkpoint:
+            raise ValueError(f"the log was read up to {self._log.checkpoint}; pull first")
+        self._check_version(version)
+        return self._fold_at(version)
+
+    def _check_version(self, version: int) -> None:
         start = self._base_ts()
         if version < start:
             raise ValueError(f"the history here starts at {start}")
-        if version > self._log.checkpoint:
-            raise ValueError(f"the log was read up to {self._log.checkpoint}; pull first")
-        return self._fold_at(version)
 
     def _base_ts(self) -> int:
         return self._base.upto_ts if self._base is not None else 0

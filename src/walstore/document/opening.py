@@ -252,7 +252,7 @@ async def _trust(
     readings: list[Reading] = []
     try:
         async for reading in read_on(source, log):
-            readings.append(reading)
+            readings += [reading]
     except LogBehindError as error:
         # What the snapshot covers was in the log once, and is not any more.
         events.append(rolled_back(error))

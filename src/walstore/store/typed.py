@@ -313,8 +313,9 @@ class Schema(Generic[T]):
 
 def _version_of(value: Any) -> int | None:
     """The version that a register holds, None if that is none."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return int(value) if is_number and value >= 1 and value == int(value) else None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if type(value) is int and value >= 1 else None
 
 
 def _marks(hint: Any) -> tuple[Any, ...]:

@@ -153,7 +153,10 @@ def _whole(value: Any, path: str) -> int:
 
 def _number(value: Any, path: str) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(_checked(value, is_number, path, "a number"))
+    try:
+        return float(_checked(value, is_number, path, "a number"))
+    except OverflowError as error:
+        raise Invalid(Problem(path, "a number that no double can hold")) from error
 
 
 def _checked(value: Any, is_right: bool, path: str, wanted: str) -> Any:

@@ -106,7 +106,12 @@ class CollabTextArea(TextArea):
     document: TextDocument
     wrapped_document: Wrapping
 
-    following: Reactive[str | None] = reactive(None, init=False)
+    following: Reactive[str | None] = reactive(None, init=False, repaint=False)
+
+    # As in a `TextArea`, but what has to be drawn again is known better.
+    selection: Reactive[Selection] = reactive(
+        Selection(), init=False, always_update=True, repaint=False
+    )
 
     @dataclass
     class Refused(Message):
@@ -155,6 +160,7 @@ class CollabTextArea(TextArea):
         # Whose change is being shown: an edit made here, an undo or redo of one, or any other.
         self._is_editing = self._is_rewinding = self._is_settling = False
         self._look: _Look | None = None
+        self._is_styled = False
         super().__init__(**options)
 
     # ── lifetime ───────────────────────────────────────────────────────────────────────
@@ -284,7 +290,7 @@ class CollabTextArea(TextArea):
             IndexError: They are edits of another text than the one that is shown.
         """
         held, gutter_width = self._held(), self.gutter_width
-        document = self.document
+        document, height = self.document, self.wrapped_document.height
         start, end = map(document.position, self.selection)
         edited = end
         for splice in splices:
@@ -292,6 +298,7 @@ class CollabTextArea(TextArea):
             assert isinstance(inserted, str)
             replaced = document.splice(splice.position, splice.removed, inserted)
             self.wrapped_document.wrap_range(*replaced)
+            self._draw_lines(replaced.start[0], replaced.new_end[0])
             start, end = _moved(start, splice), _moved(end, splice)
             held = held._replace(position=held.position and _moved(held.position, splice))
             edited = splice.position + len(inserted)
@@ -299,6 +306,8 @@ class CollabTextArea(TextArea):
             self.wrapped_document.wrap(self.wrap_width, self.indent_width)
         if self._is_rewinding:
             start = end = edited
+        if self.wrapped_document.height != height:
+            self.refresh()
         self._settle(start, end, held)
         self.post_message(self.Changed(self))
 
@@ -324,7 +333,6 @@ class CollabTextArea(TextArea):
                 self._is_settling = False
             self._hold(held)
         self._find_carets()
-        self.refresh()
 
     def _resolved(self, anchor: Anchor, otherwise: int) -> int:
         position = resolve(self.store.document.crdt, self.path, anchor) if self._is_text else None
@@ -360,7 +368,12 @@ class CollabTextArea(TextArea):
         return super().scroll_cursor_visible(center, animate)
 
     def _watch_selection(self, previous_selection: Selection, selection: Selection) -> None:
+        brackets = self._bracket_lines()
         super()._watch_selection(previous_selection, selection)
+        for line in {*brackets, *self._bracket_lines()}:
+            self._draw_lines(line, line)
+        for start, end in (previous_selection, selection):
+            self._draw_lines(min(start, end)[0], max(start, end)[0])
         if not self._is_settling and self.is_mounted:
             self._anchor(selection)
             self.following = None
@@ -405,9 +418,11 @@ class CollabTextArea(TextArea):
         carets = remote_carets(presence.others(), self.path, self.document)
         if carets == self._carets:
             return
+        for caret in {*carets, *self._carets}:
+            top, bottom = sorted((caret.start[0], caret.end[0]))
+            self._draw_lines(top, bottom)
         self._carets = carets
         self.post_message(self.CaretsMoved(self, carets))
-        self.refresh()
         self._watch_following(self.following)
 
     def _watch_following(self, following: str | None) -> None:
@@ -422,10 +437,35 @@ class CollabTextArea(TextArea):
 
     # ── drawing ────────────────────────────────────────────────────────────────────────
 
+    def notify_style_update(self) -> None:
+        """Take new styles over when something is drawn next."""
+        self._is_styled = False
+        super().notify_style_update()
+
+    def _set_theme(self, theme: str) -> None:
+        self._is_styled = False
+        super()._set_theme(theme)
+
+    def _draw_lines(self, first: int, last: int) -> None:
+        """Draw lines of the text again, as far as they are in view."""
+        top = self.scroll_offset.y
+        start = max(self.wrapped_document.row_of(first), top)
+        stop = min(self.wrapped_document.row_of(last + 1), top + self.size.height)
+        if start < stop:
+            self.refresh_lines(start, stop - start)
+
+    def _bracket_lines(self) -> set[int]:
+        match = self._matching_bracket_location
+        return set() if match is None else {match[0]}
+
     def render_lines(self, crop: Region) -> list[Strip]:
         """Draw rows."""
+        if not self._is_styled:
+            self._theme.apply_css(self)
+            self._is_styled = True
         self._look = None
-        return super().render_lines(crop)
+        # What a `TextArea` does first takes longer than to draw a row, and was done.
+        return super(TextArea, self).render_lines(crop)
 
     def render_line(self, y: int) -> Strip:
         """Draw a row."""

@@ -79,6 +79,10 @@ class Wrapping(WrappedDocument):
         """The line that a row shows and which of its sections; None below the last one."""
         return self._rows.find(y) if 0 <= y < self._rows.total else None
 
+    def row_of(self, line_index: int) -> int:
+        """The row at which a line begins, or would begin behind the last one."""
+        return self._rows.sum_before(max(line_index, 0))
+
     def section(self, line_index: int, section: int) -> tuple[int, int]:
         """The columns between which a section of a line is."""
         breaks = self._wrap_offsets[line_index]
