@@ -422,6 +422,10 @@ class WalDocument:
         """Counts the changes, own and others'."""
         return self._opened().version
 
+    def is_writer(self, key: str) -> bool:
+        """Whether a key may write."""
+        return self._source.is_writer(key)
+
     @property
     def is_read_only(self) -> bool:
         """Whether edits are refused, because the log lost something."""

@@ -16,7 +16,7 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 from walstore.crdt import Json
 from walstore.document import View, WalDocument
@@ -34,6 +34,7 @@ from walstore.signed import Identity
 from walstore.store.change import Change, CrdtState, changes_of, coalesce, replaced
 from walstore.store.items import Items
 from walstore.store.journal import FileJournal
+from walstore.store.presence import PeersWaiter, Presence, PresenceChannel
 from walstore.store.replica import Replica
 from walstore.store.selectors import Selector, SelectorView, Tracker, select
 from walstore.store.status import State, StoreStatus
@@ -109,6 +110,8 @@ class WalStore:
         self._file: LocalFile | None = None
         self._replica: Replica | None = None
         self._syncer: Syncer | None = None
+        self._presence: Presence | None = None
+        self._people: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._forks: deque[Fork] = deque(maxlen=_FORKS_MAX)
         self._failure: WalStoreError | None = None
@@ -217,6 +220,8 @@ class WalStore:
         document = self._new_document(self._replica)
         await self._read(document, self._replica)
         self._document = document
+        self._presence = self._new_presence(document)
+        self._stack.callback(self._presence.close)
         self._replica.is_local = False
         self._folded_since_state = self._replica.count
         self._keep_state_if_due()
@@ -287,10 +292,32 @@ class WalStore:
             rest_ms=self._autocommit_ms or 0,
             rest_ms_max=_AUTOCOMMIT_MS_MAX,
             on_failure=self._failed,
+            on_followed=self._followed,
         )
         task = asyncio.create_task(self._syncer.run())
         self._stack.push_async_callback(_cancelled, task)
         self._send_soon()
+
+    def _new_presence(self, document: WalDocument) -> Presence:
+        channel = self._transport if hasattr(self._transport, "set_presence") else None
+        return Presence(
+            self.key,
+            identity=self.identity,
+            session=document.session,
+            crdt=lambda: document.crdt,
+            is_member=document.is_writer,
+            encryptor=self._encryptor,
+            channel=cast("PresenceChannel | None", channel),
+        )
+
+    def _followed(self, followed: object) -> None:
+        """Follow who else is there, too, where that can be done."""
+        if self._presence is not None and hasattr(followed, "wait_peers"):
+            if self._people is not None:
+                self._people.cancel()
+            waiter = cast("PeersWaiter", followed)
+            self._people = asyncio.create_task(self._presence.follow(waiter))
+            self._stack.push_async_callback(_cancelled, self._people)
 
     async def _settle(self, document: WalDocument) -> None:
         """Leave nothing behind that can be sent, and nothing that cannot be opened from."""
@@ -585,6 +612,17 @@ class WalStore:
     async def receive(self) -> int:
         """Pull, for the syncer."""
         return await self.pull()
+
+    @property
+    def presence(self) -> Presence:
+        """Who is at the document now: this session, as far as it says so, and the others.
+
+        Raises:
+            StoreClosedError: The store is not open.
+        """
+        if self._presence is None:
+            raise StoreClosedError
+        return self._presence
 
     # ── status ─────────────────────────────────────────────────────────────────────────
 

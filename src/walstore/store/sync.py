@@ -76,6 +76,7 @@ class Syncer:
         rest_ms: int,
         rest_ms_max: int,
         on_failure: Callable[[WalStoreError | None], None],
+        on_followed: Callable[[Followed], None] | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """Prepare; `run` does it.
@@ -86,6 +87,7 @@ class Syncer:
             rest_ms: How long edits rest before they are committed.
             rest_ms_max: How long the first of them waits at most.
             on_failure: Told what is wrong, and with None that nothing is any more.
+            on_followed: Given what follows the document, each time that following begins.
             sleep: Waits.
         """
         self._synced = synced
@@ -93,6 +95,7 @@ class Syncer:
         self._rest_s = rest_ms / 1000
         self._rest_s_max = rest_ms_max / 1000
         self._on_failure = on_failure
+        self._on_followed = on_followed
         # What is wrong now, by what was tried: that one thing succeeds says nothing of the other.
         self._failures: dict[object, WalStoreError] = {}
         self._sleep = sleep
@@ -139,6 +142,8 @@ class Syncer:
             synced = self._synced
             try:
                 async with follow(synced.document_key, synced.checkpoint) as followed:
+                    if self._on_followed is not None:
+                        self._on_followed(followed)
                     await self._insist(synced.receive)
                     while True:
                         await followed.wait()

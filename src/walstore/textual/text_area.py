@@ -28,10 +28,11 @@ from rich.style import Style
 from textual.color import Color
 from textual.document._document import EditResult, Location, Selection
 from textual.document._edit import Edit
-from textual.geometry import Offset, Region, Spacing
+from textual.geometry import Offset, Region, Size, Spacing
 from textual.message import Message
 from textual.reactive import Reactive, reactive
 from textual.strip import Strip
+from textual.widget import Widget
 from textual.widgets import TextArea
 
 from walstore.document.anchors import HEAD, Anchor, anchor_at, resolve
@@ -339,6 +340,21 @@ class CollabTextArea(TextArea):
         return otherwise if position is None else position
 
     # ── the view ───────────────────────────────────────────────────────────────────────
+
+    def _refresh_size(self) -> None:
+        """Make room for the text, without laying out the whole screen for a line more."""
+        styles = self.styles
+        if not self.is_mounted or styles.is_auto_height or styles.is_auto_width:
+            super()._refresh_size()
+            return
+        size = Size(0, self.wrapped_document.height)
+        if not self.soft_wrap:
+            width, height = self.document.get_size(self.indent_width)
+            # The cursor may rest behind the end of a line.
+            size = Size(width + self.gutter_width + 1, height)
+        if size != self.virtual_size:
+            self.set_reactive(Widget.virtual_size, size)
+            self._scroll_update(size)
 
     def _held(self) -> _Held:
         """The cursor if it is in view, else what is in the first row."""
