@@ -185,7 +185,7 @@ class Content:
     def take_befores(self) -> Befores | None:
         """Hand over what was there before the edits since the last time; None if nobody asked."""
         befores = self._befores
-        if befores is not None:
+        if befores is not None and (befores.registers or befores.keys):
             self.remember()
         return befores
 

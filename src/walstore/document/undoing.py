@@ -45,7 +45,7 @@ Stamp: TypeAlias = tuple[int, str]
 
 # Ranges of elements that were inserted again, and writes; past this the oldest are forgotten, and
 # what stands for them is left alone.
-ALIASES_MAX = 8192
+ALIASES_MAX = 32_768
 
 # What an entry of a step takes beside its names and values: counters, sizes and punctuation.
 _ENTRY_BYTES = 64
@@ -253,6 +253,8 @@ def capture(crdt: WalCrdt, runs: Sequence[Run], befores: Befores) -> Step:
         runs: The edit.
         befores: What was there before of the registers and keys that it wrote.
     """
+    if len(runs) == 1 and isinstance(runs[0], Insert):
+        return _typed(runs[0])
     step = Step(max([counters_of(run)[1] for run in runs], default=0))
     dropped: dict[tuple[str, str], set[Stamp]] = {}
     puts: dict[tuple[str, str], Stamp] = {}
@@ -326,6 +328,21 @@ def add_ids(ranges: list[Ids], ids: Ids) -> None:
     ranges.append(ids)
 
 
+def _typed(run: Insert) -> Step:
+    """What the commonest edit of all did."""
+    name, replica, size = run.list, run.replica, len(run.values)
+    step = Step(run.counter + size - 1)
+    step.inserted[name] = [(replica, run.counter, size)]
+    step.caret = Caret(name, element_id(step.counter, replica))
+    step._start = _after(run)
+    return step
+
+
+def _after(run: Insert) -> Caret:
+    id = element_id(run.after_counter, run.after_replica) if run.after_counter else ""
+    return Caret(run.list, id)
+
+
 def _capture_verbatim(step: Step, run: Verbatim) -> None:
     op = run.op
     if op["t"] in ("ins", "rmv"):
@@ -344,8 +361,7 @@ def _capture_caret(step: Step, crdt: WalCrdt, runs: Sequence[Run]) -> None:
         step.caret = Caret(last.list, last_id(own))
         first = runs[0]
         if not step.removed and isinstance(first, Insert):
-            after = element_id(first.after_counter, first.after_replica)
-            step._start = Caret(first.list, after if first.after_counter else "")
+            step._start = _after(first)
         return
     found = crdt.find_element(last.list, element_id(last.target_counter, last.target_replica))
     if found is not None:

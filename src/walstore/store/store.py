@@ -22,7 +22,7 @@ from walstore.crdt import Json
 from walstore.document import View, WalDocument
 from walstore.document.changed import Changed
 from walstore.document.document import Keys
-from walstore.document.events import Event, Fork
+from walstore.document.events import Event, Fork, Rejection
 from walstore.document.history import Blame, Version
 from walstore.document.opening import Posture
 from walstore.document.ports import SnapshotStore, Transport
@@ -30,13 +30,17 @@ from walstore.errors import TransportError, UsageError, WalStoreError
 from walstore.local import LocalFile
 from walstore.net import WebSocketTransport
 from walstore.sealed.encryptor import Encryptor, PlainEncryptor
+from walstore.sealed.native import NativeEncryptor
 from walstore.signed import Identity
+from walstore.signed.invitation import Invitation
 from walstore.store.change import Change, CrdtState, changes_of, coalesce, replaced
 from walstore.store.items import Items
 from walstore.store.journal import FileJournal
 from walstore.store.presence import PeersWaiter, Presence, PresenceChannel
 from walstore.store.replica import Replica
 from walstore.store.selectors import Selector, SelectorView, Tracker, select
+from walstore.store.shared import NotSharedError, encryptor_of, share
+from walstore.store.sharing import Sharing
 from walstore.store.status import State, StoreStatus
 from walstore.store.subscriptions import BUFFER_DEFAULT, ChangeStream, Hub, Subscription
 from walstore.store.sync import Syncer
@@ -89,6 +93,8 @@ class WalStore:
         wire: Literal["packed", "starfish"],
         posture: Posture,
         autocommit_ms: int | None,
+        owner: str | None,
+        is_sealed: bool,
         on_event: Callable[[Event], None] | None,
     ) -> None:
         """Made by `WalStore.open`."""
@@ -100,6 +106,10 @@ class WalStore:
         self._writers = [identity.public_key] if writers is None else writers
         self._snapshot_role = [identity.public_key] if snapshot_role is None else snapshot_role
         self._encryptor: Encryptor = PlainEncryptor() if encryptor is None else encryptor
+        self._owner = owner
+        self._is_sealed = is_sealed
+        self._sharing: Sharing | None = None
+        self._looking: asyncio.Task[None] | None = None
         self._wire = wire
         self._posture: Posture = posture
         self._autocommit_ms = autocommit_ms
@@ -146,6 +156,8 @@ class WalStore:
         wire: Literal["packed", "starfish"] = "packed",
         posture: Posture = "trust-retain-tail",
         autocommit_ms: int | None = AUTOCOMMIT_MS,
+        owner: str | None = None,
+        is_sealed: bool = False,
         on_event: Callable[[Event], None] | None = None,
     ) -> WalStore:
         """Describe a store; it is open within `async with`.
@@ -164,8 +176,18 @@ class WalStore:
             posture: What to believe of a snapshot of somebody else's.
             autocommit_ms: How long edits rest before they are committed by themselves; None: they
                 are committed when `commit` is called.
+            owner: Of a shared document: whose roster names the writers, in place of `writers` and
+                `snapshot_role`. This identity's own key to share a document of one's own.
+            is_sealed: Whether a shared document is sealed, with a key that its members get.
             on_event: Called with everything that is noticed: gaps, forks, what is rejected.
+
+        Raises:
+            UsageError: Both an owner and writers are given, or a seal without an owner.
         """
+        if owner is not None and (writers is not None or encryptor is not None):
+            raise UsageError("the owner's roster says who writes; give one or the other")
+        if is_sealed and owner is None:
+            raise UsageError("a sealed document needs an owner, or an `encryptor` of your own")
         return cls(
             key,
             relay=relay,
@@ -178,6 +200,49 @@ class WalStore:
             wire=wire,
             posture=posture,
             autocommit_ms=autocommit_ms,
+            owner=owner,
+            is_sealed=is_sealed,
+            on_event=on_event,
+        )
+
+    @classmethod
+    def join(
+        cls,
+        invitation: str,
+        *,
+        identity: Identity,
+        path: str | os.PathLike[str] | None = None,
+        relay: str | Transport | None = None,
+        autocommit_ms: int | None = AUTOCOMMIT_MS,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> WalStore:
+        """Describe the store of a document that this identity was invited to.
+
+        Args:
+            invitation: The line that the owner has handed out.
+            identity: Who was invited.
+            path: The file that edits are kept in.
+            relay: Where the document is, if not where the invitation says.
+            autocommit_ms: As for `open`.
+            on_event: As for `open`.
+
+        Raises:
+            MalformedError: It is no invitation.
+            UsageError: It is somebody else's, or names no relay.
+        """
+        found = Invitation.read(invitation)
+        if found.to != identity.public_key:
+            raise UsageError("this invitation is for somebody else")
+        if relay is None and found.relay is None:
+            raise UsageError("the invitation names no relay; give one")
+        return cls.open(
+            found.document,
+            identity=identity,
+            relay=found.relay if relay is None else relay,
+            path=path,
+            autocommit_ms=autocommit_ms,
+            owner=found.owner,
+            is_sealed=found.is_sealed,
             on_event=on_event,
         )
 
@@ -217,9 +282,13 @@ class WalStore:
             self._stack.callback(self._file.close)
         self._transport, snapshots = await self._connect()
         self._replica = Replica(file=self._file, transport=self._transport, snapshots=snapshots)
+        await self._share()
         document = self._new_document(self._replica)
         await self._read(document, self._replica)
         self._document = document
+        if self._sharing is not None:
+            keyed = self._encryptor if isinstance(self._encryptor, NativeEncryptor) else None
+            self._sharing.attach(document, keyed)
         self._presence = self._new_presence(document)
         self._stack.callback(self._presence.close)
         self._replica.is_local = False
@@ -260,6 +329,7 @@ class WalStore:
             # What is on file was signed by this identity for itself.
             snapshot_role=lambda key: key == own or (role(key) if callable(role) else key in role),
             encryptor=self._encryptor,
+            revoked=_nobody if self._sharing is None else self._sharing.membership.revoked,
             session_nonce=session,
             posture=self._posture,
             on_author_error="skip",
@@ -298,6 +368,40 @@ class WalStore:
         self._stack.push_async_callback(_cancelled, task)
         self._send_soon()
 
+    async def _share(self) -> None:
+        """Learn who counts, and what the document is sealed with."""
+        if self._owner is None:
+            return
+        sharing = self._sharing = await share(
+            self.key,
+            identity=self.identity,
+            owner=self._owner,
+            is_sealed=self._is_sealed,
+            file=self._file,
+            transport=self._transport,
+            relay=self._relay if isinstance(self._relay, str) else None,
+        )
+        self._writers = sharing.membership.is_writer
+        self._snapshot_role = sharing.membership.is_producer
+        self._encryptor = encryptor_of(sharing, is_sealed=self._is_sealed)
+
+    def _look_at_members(self) -> None:
+        """See whether the roster or the keyring is another one, once at a time."""
+        if self._sharing is None or self._transport is None:
+            return
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look(self._sharing))
+            self._stack.push_async_callback(_cancelled, self._looking)
+
+    async def _look(self, sharing: Sharing) -> None:
+        try:
+            if sharing.is_owner:
+                await sharing.settle()
+            elif (await sharing.refresh()).is_roster_new:
+                self._keep_state(is_due=True)
+        except WalStoreError as error:
+            _logger.info("the members could not be looked up: %s", error)
+
     def _new_presence(self, document: WalDocument) -> Presence:
         channel = self._transport if hasattr(self._transport, "set_presence") else None
         return Presence(
@@ -312,6 +416,7 @@ class WalStore:
 
     def _followed(self, followed: object) -> None:
         """Follow who else is there, too, where that can be done."""
+        self._look_at_members()
         if self._presence is not None and hasattr(followed, "wait_peers"):
             if self._people is not None:
                 self._people.cancel()
@@ -614,6 +719,17 @@ class WalStore:
         return await self.pull()
 
     @property
+    def sharing(self) -> Sharing:
+        """Who else has part in the document: invite, revoke, members.
+
+        Raises:
+            NotSharedError: The store was opened with writers of its own.
+        """
+        if self._sharing is None:
+            raise NotSharedError
+        return self._sharing
+
+    @property
     def presence(self) -> Presence:
         """Who is at the document now: this session, as far as it says so, and the others.
 
@@ -692,6 +808,8 @@ class WalStore:
     def _noticed(self, event: Event) -> None:
         if isinstance(event, Fork):
             self._forks.append(event)
+        if isinstance(event, Rejection) and self._document is not None:
+            self._look_at_members()
         if self._on_event is not None:
             self._call(self._on_event, event)
 
@@ -773,6 +891,10 @@ class _Batch:
 
     def merged(self) -> list[Change]:
         return [change for changes in self._changes.values() for change in changes]
+
+
+def _nobody(_: str) -> None:
+    """Of a document without a roster nobody is ever revoked."""
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
@@ -78,6 +79,7 @@ class Syncer:
         on_failure: Callable[[WalStoreError | None], None],
         on_followed: Callable[[Followed], None] | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare; `run` does it.
 
@@ -89,6 +91,7 @@ class Syncer:
             on_failure: Told what is wrong, and with None that nothing is any more.
             on_followed: Given what follows the document, each time that following begins.
             sleep: Waits.
+            now: The time in seconds.
         """
         self._synced = synced
         self._transport = transport
@@ -99,6 +102,7 @@ class Syncer:
         # What is wrong now, by what was tried: that one thing succeeds says nothing of the other.
         self._failures: dict[object, WalStoreError] = {}
         self._sleep = sleep
+        self._now = now
         self._edited = asyncio.Event()
         self._nudged = asyncio.Event()
 
@@ -124,12 +128,11 @@ class Syncer:
 
     async def _rest(self) -> None:
         """Wait until editing has paused, but not for ever."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + self._rest_s_max
+        end = self._now() + self._rest_s_max
         while True:
             self._edited.clear()
-            await self._sleep(min(self._rest_s, max(end - loop.time(), 0)))
-            if not self._edited.is_set() or loop.time() >= end:
+            await self._sleep(min(self._rest_s, max(end - self._now(), 0)))
+            if not self._edited.is_set() or self._now() >= end:
                 self._edited.clear()
                 return
 

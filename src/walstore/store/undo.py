@@ -24,6 +24,7 @@ from walstore.crdt import WalCrdt
 from walstore.document.anchors import Anchor, anchor_at, resolve
 from walstore.document.undoing import Aliases, Step
 from walstore.errors import MalformedError, UsageError
+from walstore.store.undo_pile import Pile
 from walstore.store.undo_record import Moment, Selection, read_record, write_record
 
 # Steps that can be undone; nobody goes back further by hand.
@@ -113,8 +114,8 @@ class UndoStack:
         self._steps_max = steps_max
         self._bytes_max = bytes_max
         self._group_ms = group_ms
-        self._undo: list[Moment] = []
-        self._redo: list[Moment] = []
+        self._undo = Pile()
+        self._redo = Pile()
         self._aliases = Aliases()
         # Whether the next step may be part of the last one, and when that one was made.
         self._is_open = False
@@ -150,21 +151,21 @@ class UndoStack:
             self._note(step)
             return
         self._redo.clear()
-        if self._is_continued(step, now_ms):
-            self._undo[-1].step.join(step)
-            self._undo[-1].after = None
+        top = self._undo.top
+        if top is not None and self._is_continued(step, top.step, now_ms):
+            top.step.join(step)
+            top.after = None
         else:
             self._undo.append(Moment(step, before, None))
+            self._limit()
         self._has_batched = self._batches > 0
         self._is_open = True
         self._last_ms = now_ms
-        if not self._batches:
-            self._limit()
 
     def set_after(self, selection: Selection) -> None:
         """Say what is selected after the edit that was pushed last: redo gives it back."""
-        if self._is_open and self._undo:
-            self._undo[-1].after = selection
+        if self._is_open and self._undo.top is not None:
+            self._undo.top.after = selection
 
     def boundary(self) -> None:
         """Let the next edit be a step of its own, unless a batch is open."""
@@ -182,10 +183,9 @@ class UndoStack:
             self._batches -= 1
             if not self._batches:
                 self.boundary()
-                self._limit()
 
     def undo(self, document: Undoable) -> Undone | None:
-        """Undo the last step that still does anything; None if there is none.
+        """Undo the last step that there is anything left to undo of; None if there is none.
 
         Raises:
             UndoInProgressError: An undo is being told of.
@@ -213,12 +213,13 @@ class UndoStack:
 
     def to_json(self) -> dict[str, Any]:
         """The stack as JSON, for `from_json`; the oldest steps are left out if it is too large."""
-        undo, redo = self._undo, self._redo
-        while True:
+        undo, redo = list(self._undo), list(self._redo)
+        while undo or redo:
             record = write_record(self._author, undo, redo, self._aliases)
-            if len(canonical_bytes(record)) <= self._bytes_max or not (undo or redo):
+            if len(canonical_bytes(record)) <= self._bytes_max:
                 return record
             undo, redo = undo[len(undo) // 2 + 1 :], redo[len(redo) // 2 + 1 :]
+        return write_record(self._author, [], [], Aliases())
 
     @classmethod
     def from_json(
@@ -238,38 +239,39 @@ class UndoStack:
         if value is None:
             return stack
         try:
-            stack._undo, stack._redo, stack._aliases = read_record(value, author)
+            undo, redo, stack._aliases = read_record(value, author)
         except MalformedError as error:
             stack.damage = error.reason
+            return stack
+        stack._undo, stack._redo = Pile(undo), Pile(redo)
+        stack._limit()
         return stack
 
     # ── inside ─────────────────────────────────────────────────────────────────────────
 
-    def _is_continued(self, step: Step, now_ms: int) -> bool:
-        if not self._undo:
-            return False
+    def _is_continued(self, step: Step, last: Step, now_ms: int) -> bool:
         if self._batches:
             return self._has_batched
         is_soon = 0 <= now_ms - self._last_ms <= self._group_ms
-        return self._is_open and is_soon and step.continues(self._undo[-1].step)
+        return self._is_open and is_soon and step.continues(last)
 
-    def _move(self, document: Undoable, source: list[Moment], target: list[Moment]) -> _Done | None:
+    def _move(self, document: Undoable, source: Pile, target: Pile) -> _Done | None:
         """Undo steps of one stack until something changes; the step of that goes to the other."""
         if self._is_moving:
             raise UndoInProgressError
         self.boundary()
         self._has_batched = False
-        lost, moment = 0, None
+        lost = 0
         while source:
             moment = source.pop()
             missing, made = self._undo_step(document, moment, source, target)
             lost += missing
             if made:
                 return _Done(moment.before, moment.after, lost)
-        return None if moment is None else _Done(None, None, lost)
+        return _Done(None, None, lost) if lost else None
 
     def _undo_step(
-        self, document: Undoable, moment: Moment, source: list[Moment], target: list[Moment]
+        self, document: Undoable, moment: Moment, source: Pile, target: Pile
     ) -> tuple[int, bool]:
         """Undo one step; how much is lost, and whether anything was changed."""
         self._is_moving = True
@@ -282,7 +284,7 @@ class UndoStack:
             raise
         return lost, self._end_move(moment, target)
 
-    def _end_move(self, moment: Moment, target: list[Moment]) -> bool:
+    def _end_move(self, moment: Moment, target: Pile) -> bool:
         """Keep the step of what undoing did; whether it did anything."""
         made, self._made, self._is_moving = self._made, None, False
         if made is not None:
@@ -312,15 +314,11 @@ class UndoStack:
 
     def _limit(self) -> None:
         """Let go of the oldest steps beyond the limits; the newest one stays."""
-        del self._undo[: max(len(self._undo) - self._steps_max, 0)]
-        room, kept = self._bytes_max, 0
-        for moment in reversed(self._undo):
-            room -= moment.bytes_about
-            if room < 0 and kept:
-                break
-            kept += 1
-        del self._undo[: len(self._undo) - kept]
-        if not self._undo and not self._redo:
+        undo = self._undo
+        while len(undo) > self._steps_max or (len(undo) > 1 and undo.bytes_about > self._bytes_max):
+            undo.drop_oldest()
+        if len(undo) == 1 and not self._redo:
+            # Nothing that is older can be undone any more.
             self._aliases.clear()
 
 

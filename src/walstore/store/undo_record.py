@@ -47,17 +47,19 @@ class Selection(NamedTuple):
 class Moment:
     """A step, and what was selected before and after it."""
 
-    __slots__ = ("after", "before", "step")
+    __slots__ = ("_bytes_about", "after", "before", "step")
 
     def __init__(self, step: Step, before: Selection | None, after: Selection | None) -> None:
         self.step = step
         self.before = before
         self.after = after
+        self._bytes_about: int | None = None
 
-    @property
-    def bytes_about(self) -> int:
-        """What it takes to keep it, about."""
-        return self.step.bytes_about
+    def close(self) -> int:
+        """About what it takes to keep it, from now on the same: nothing is added any more."""
+        if self._bytes_about is None:
+            self._bytes_about = self.step.bytes_about
+        return self._bytes_about
 
 
 Stacks: TypeAlias = tuple[list[Moment], list[Moment], Aliases]

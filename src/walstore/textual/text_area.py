@@ -41,6 +41,7 @@ from walstore.reconcile.gaps import Gap, trim
 from walstore.store.change import Change, Splice, Splices
 from walstore.store.presence import Cursor, Person
 from walstore.store.store import WalStore
+from walstore.textual.app_context import call_in_app
 from walstore.textual.carets import (
     Closable,
     Presences,
@@ -261,8 +262,10 @@ class CollabTextArea(TextArea):
 
     def _changed(self, change: Change) -> None:
         """Show what was edited, here or elsewhere."""
-        if change.version <= self._read_version:
-            return
+        if change.version > self._read_version:
+            call_in_app(self, self._take, change)
+
+    def _take(self, change: Change) -> None:
         if not self._is_text or change.kind != "text" or not isinstance(change.delta, Splices):
             self._catch_up()
             return
@@ -425,7 +428,7 @@ class CollabTextArea(TextArea):
                 self._presence.move(cursor)
 
     def _people_changed(self, _: list[Person]) -> None:
-        self._find_carets()
+        call_in_app(self, self._find_carets)
 
     def _find_carets(self) -> None:
         presence = self._presence

@@ -1,0 +1,108 @@
+"""What makes a store a shared one: the owner's roster says who counts, the keyring who can read.
+
+- The owner begins without asking anybody. Whoever was invited needs the relay the first time, and
+  goes on from what is kept here afterwards.
+- Roster and keyring are looked at whenever the store comes live, and when something arrives that
+  they may explain: an element of somebody unknown, or one that cannot be opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any, cast
+
+from walstore.document.ports import GrantStore, RecordStore, StoredRecord, Transport
+from walstore.errors import TransportError, UsageError
+from walstore.local import LocalFile
+from walstore.sealed.encryptor import Encryptor, PlainEncryptor
+from walstore.sealed.native import NativeEncryptor
+from walstore.signed import Identity
+from walstore.store.replica import NoRelayError
+from walstore.store.sharing import Sharing
+from walstore.store.sharing_state import MemorySlots
+
+# How long opening waits for a roster or a key that is not here.
+_FIRST_LOOK_S = 5.0
+
+
+class NotSharedError(UsageError):
+    """The store was opened with writers, not with an owner whose roster names them."""
+
+    def __init__(self) -> None:
+        super().__init__("this store is not shared; open it with `owner=`, or `join` it")
+
+
+class NoKeyError(UsageError):
+    """A sealed document cannot be opened before its key was fetched once."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"the key of this sealed document is not here, and cannot be had: {reason}"
+        )
+
+
+class _NoRecords:
+    """Where records would be, if there were a relay."""
+
+    async def read_record(self, document_key: str, name: str) -> StoredRecord | None:
+        raise NoRelayError
+
+    async def write_record(
+        self, document_key: str, name: str, text: str, revision: str | None
+    ) -> str:
+        raise NoRelayError
+
+
+async def share(
+    key: str,
+    *,
+    identity: Identity,
+    owner: str,
+    is_sealed: bool,
+    file: LocalFile | None,
+    transport: Transport | None,
+    relay: str | None,
+) -> Sharing:
+    """One person's part in a shared document, ready for it to be opened.
+
+    Raises:
+        NoKeyError: It is sealed, and its key is not here and cannot be fetched now.
+        PeerError: The relay has a roster or a keyring that is not the owner's word.
+    """
+    given: Any = transport
+    sharing = Sharing(
+        key,
+        identity=identity,
+        owner=owner,
+        records=cast(RecordStore, given if hasattr(given, "read_record") else _NoRecords()),
+        slots=MemorySlots() if file is None else file,
+        is_sealed=is_sealed,
+        grants=cast("GrantStore | None", given if hasattr(given, "publish_grant") else None),
+        relay=relay,
+        log_of=(lambda: given.log_of(key)) if hasattr(given, "log_of") else None,
+    )
+    if sharing.is_owner:
+        sharing.create()
+    elif sharing.membership.roster is None or (is_sealed and sharing.keys is None):
+        await _first_look(sharing, is_sealed=is_sealed)
+    return sharing
+
+
+async def _first_look(sharing: Sharing, *, is_sealed: bool) -> None:
+    try:
+        async with asyncio.timeout(_FIRST_LOOK_S):
+            await sharing.refresh()
+    except (TransportError, TimeoutError) as error:
+        if is_sealed:
+            raise NoKeyError(str(error) or "the relay does not answer") from error
+    if is_sealed and sharing.keys is None:
+        raise NoKeyError("the owner has not given it to this identity")
+
+
+def encryptor_of(sharing: Sharing, *, is_sealed: bool) -> Encryptor:
+    """What a shared document is sealed with."""
+    if not is_sealed:
+        return PlainEncryptor()
+    assert sharing.keys is not None
+    return NativeEncryptor(sharing.keys, randomness=os.urandom)
