@@ -24,6 +24,7 @@ demo: $(STAMP)
 ## bench: walstore beside its peers in one run, as ratios (QUICK=1 for a short one)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks $(if $(QUICK),--quick)
+	$(BIN)/python -m benchmarks.relay $(if $(QUICK),--quick)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache

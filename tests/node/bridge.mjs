@@ -11,6 +11,7 @@ import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
 
 import { documentCalls } from "./documents.mjs";
+import { relayPorts } from "./relay.mjs";
 import { httpPorts, serverCalls } from "./starfish_server.mjs";
 
 const root = process.argv[2];
@@ -76,7 +77,14 @@ const calls = {
   never: () => new Promise(() => {}),
 
   ...serverCalls(load),
-  ...documentCalls({ wal, walClient, keyrings, describe, httpPorts: httpPorts(load, walClient) }),
+  ...documentCalls({
+    wal,
+    walClient,
+    keyrings,
+    describe,
+    httpPorts: httpPorts(load, walClient),
+    relayPorts: relayPorts(load),
+  }),
 };
 
 for await (const line of createInterface({ input: process.stdin })) {

@@ -42,7 +42,7 @@ class Log {
   }
 }
 
-export function documentCalls({ wal, walClient, keyrings, describe, httpPorts }) {
+export function documentCalls({ wal, walClient, keyrings, describe, httpPorts, relayPorts }) {
   const logs = new Map();
   const documents = new Map();
 
@@ -116,12 +116,17 @@ export function documentCalls({ wal, walClient, keyrings, describe, httpPorts })
     rotateKeyring: async ({ keyring, adder, recipients }) =>
       (await keyrings.rotateEpoch(keyring, adder, recipients.map((subKemHex) => ({ subKemHex })))).keyring,
 
-    // `server` is where the log is; without it, the log is here.
-    openDocument: async ({ handle, key, publicKey, privateKey, sealing, writers, roles, server, ...options }) => {
+    // `server` or `relay` is where the log is; without either, the log is here.
+    openDocument: async ({ handle, key, publicKey, privateKey, sealing, writers, roles, server, relay, ...options }) => {
+      const portsOf = () => {
+        if (server) return httpPorts(server, privateKey);
+        if (relay) return relayPorts(relay, publicKey, privateKey);
+        return ownPorts(logOf(key), held);
+      };
       const held = { fault: null, encryptor: sealing ? await encryptorOf(sealing) : wal.noopEncryptor };
       held.document = new wal.WalDocument({
         documentKey: key,
-        ...(server ? await httpPorts(server, privateKey) : ownPorts(logOf(key), held)),
+        ...(await portsOf()),
         signer: wal.createEd25519Signer(publicKey, privateKey),
         encryptor: {
           seal: (plain) => held.encryptor.seal(plain),

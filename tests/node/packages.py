@@ -22,6 +22,7 @@ PACKAGES = {
     "@drakkar.software/starfish-protocol": VERSION,
     "@drakkar.software/starfish-server": VERSION,
     "@drakkar.software/starfish-wal": VERSION,
+    "ws": "8.22.2",
 }
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "node"
 INSTALL_SECONDS_MAX = 300
