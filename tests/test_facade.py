@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # A further name is a promise for years: it has to be made here as well.
 NAMES = [
     "ALLOW_ANY",
+    "Change",
     "Identity",
     "LamportClock",
     "Marks",
@@ -34,6 +35,7 @@ NAMES = [
     "View",
     "WalCrdt",
     "WalDocument",
+    "WalStore",
     "WalStoreError",
     "Writer",
     "compare_clocks",
@@ -73,12 +75,17 @@ def test_the_facade_promises_exactly_these_names() -> None:
 
 
 def test_the_facade_holds_nothing_public_that_it_does_not_promise() -> None:
+    for name in NAMES:
+        getattr(walstore, name)
     public = {
         name
         for name, value in vars(walstore).items()
         if not name.startswith("_") and not isinstance(value, ModuleType)
     }
     assert public == set(NAMES)
+    assert dir(walstore) == [*NAMES, "__version__"] or set(NAMES) <= set(dir(walstore))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        walstore.nothing  # noqa: B018
 
 
 @pytest.mark.parametrize("name", NAMES)

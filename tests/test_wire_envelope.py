@@ -384,7 +384,7 @@ FRAME_LIMITS = (
 
 
 def test_every_limit_is_tested_here() -> None:
-    """The others bind those who write: elements for a stock server, map values, pages."""
+    """The others bind those who write: a stock server's elements, map values, messages, pages."""
     names = {name for name in vars(limits) if name.endswith("_MAX")} - {"VALUE_DEPTH_MAX"}
     # These bind frames; the tests of frames hold them.
     names -= {name for name in names if name.startswith(FRAME_LIMITS)}
@@ -395,6 +395,7 @@ def test_every_limit_is_tested_here() -> None:
         "DATA_DEPTH_MAX",
         "ELEMENT_BYTES_MAX",
         "MAP_VALUE_DEPTH_MAX",
+        "MESSAGE_SIZE_MAX",
         "PULL_ELEMENTS_MAX",
         "SEEN_SESSIONS_MAX",
         "SESSION_SIZE_MAX",

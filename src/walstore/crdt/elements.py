@@ -158,21 +158,21 @@ def _are_neighbours(
 
 
 def _rows_of_nodes(sequence: NodeSequence, ids: Iterable[Ids], *, live: bool) -> list[list[Found]]:
-    wanted = {
-        first_id((replica, counter + offset, 1)) if counter else replica
-        for replica, counter, size in united(ids)
-        for offset in range(size)
-    }
+    wanted: dict[str, list[tuple[int, int]]] = {}
+    for replica, counter, size in united(ids):
+        wanted.setdefault(replica, []).append((counter, counter + size))
     rows: list[list[Found]] = []
     is_open = False
     for node in sequence.in_order():
-        if node.id not in wanted or node.pending or node.deleted is live:
+        id = ids_of(node.id)
+        is_wanted = any(start <= id[1] < end for start, end in wanted.get(id[0], ()))
+        if not is_wanted or node.pending or node.deleted is live:
             is_open = False
             continue
         if not is_open:
             rows.append([])
         is_open = True
-        rows[-1].append(Found(ids_of(node.id), [fresh(node.value)]))
+        rows[-1].append(Found(id, [fresh(node.value)]))
     return rows
 
 

@@ -78,7 +78,9 @@ class RunSequence:
     def text(self) -> str:
         """The live values that are strings, joined."""
         if self._text is None:
-            self._text = "".join([_joined(span.values) for span in self.tree.spans() if span.live])
+            leaves = self.tree.leaves()
+            values: Any = [span.values for leaf in leaves for span in leaf.spans if span.live]
+            self._text = "".join(values if self.is_text() else map(_joined, values))
         return self._text
 
     def has_replica(self, replica: str) -> bool:

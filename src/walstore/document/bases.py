@@ -25,6 +25,9 @@ _EVERYTHING = 2**62
 # Own edits that are taken in before they are made in the value, so that typing copies no text.
 _EDITS_MAX = 256
 
+# Of those, as many as are made in the value to read it: each copies it.
+_EDITS_READ_MAX = 8
+
 # First shown position, size, first position by now.
 Segment: TypeAlias = tuple[int, int, int]
 
@@ -50,6 +53,16 @@ class ListBase:
             self._value = _spliced(self._value, hunk)
         self._edits.clear()
         return self._value
+
+    def text_of_all(self, length: int) -> str | None:
+        """What was shown, if it is a text and still all of a list of that length.
+
+        None as well if putting it together takes longer than reading the list.
+        """
+        if self._segments != [(0, length, 0)] or len(self._edits) > _EDITS_READ_MAX:
+            return None
+        value = self.value
+        return value if isinstance(value, str) else None
 
     def is_of(self, value: Shown) -> bool:
         """Whether this very value was shown, and still is all of the list."""

@@ -142,7 +142,7 @@ class Content:
     def text(self, name: str) -> str:
         """A text, or the strings of a list joined."""
         if self.crdt.is_text(name):
-            shown = self.crdt.text(name)
+            shown = self._text(name)
             self._bases.show(name, shown)
             return shown
         return self.crdt.text(name)
@@ -162,8 +162,14 @@ class Content:
 
     def _shown(self, name: str) -> Shown:
         if self.crdt.is_text(name):
-            return self.crdt.text(name)
+            return self._text(name)
         return tuple([frozen(value) for value in self.crdt.list_values(name)])
+
+    def _text(self, name: str) -> str:
+        """A text; what was shown last is at hand, and often still all of it."""
+        latest = self._bases.latest.get(name)
+        text = None if latest is None else latest.text_of_all(self.crdt.list_length(name))
+        return self.crdt.text(name) if text is None else text
 
     def listen(self) -> None:
         """Note from now on what is changed here."""

@@ -214,11 +214,15 @@ class WalDocument:
 
     # ── opening ────────────────────────────────────────────────────────────────────────
 
-    async def open(self, *, posture: Posture | None = None) -> WalDocument:
+    async def open(
+        self, *, posture: Posture | None = None, is_own_state: bool = False
+    ) -> WalDocument:
         """Bootstrap from the snapshot and the log; calling it again does nothing.
 
         Args:
             posture: What to believe of the snapshot this time, if not what was said before.
+            is_own_state: Whether the snapshot is one of `own_snapshot` that is kept here: then it
+                says nothing of how far the one for everybody has come.
 
         Raises:
             RejectedElementsError: Something was rejected; the document is open all the same.
@@ -233,6 +237,8 @@ class WalDocument:
             if self._is_open:
                 return self
             await self._bootstrap(posture or self._posture)
+            if is_own_state:
+                self._snapshot = None
             self._is_open = True
         self._tell()
         self._raise(is_opening=True)

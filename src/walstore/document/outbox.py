@@ -175,14 +175,21 @@ class Outbox:
         self._acknowledged[sealed.link] = sealed
 
     def confirm(self, log: DocumentLog) -> None:
-        """Let what was acknowledged, and is not in the log that was read to its end, be resent."""
+        """Let go of what the log, read to its end, holds; what was acknowledged and is not there
+        waits again.
+        """
         acknowledged, self._acknowledged = self._acknowledged, {}
         gone = [sealed for link, sealed in acknowledged.items() if not log.holds(link)]
-        self._sealed.extendleft(reversed(gone))
-        if self._journal is not None and acknowledged:
+        # Of some the answer was lost: they were not acknowledged, and are there all the same.
+        held = [sealed.link for sealed in self._sealed if log.holds(sealed.link)]
+        held += [link for link in acknowledged if log.holds(link)]
+        waiting = [sealed for sealed in self._sealed if not log.holds(sealed.link)]
+        self._sealed = deque([*gone, *waiting])
+        if self._journal is not None:
             for sealed in gone:
                 self._journal.acknowledge(sealed.link, None)
-            self._journal.confirm([link for link in acknowledged if log.holds(link)])
+            if held:
+                self._journal.confirm(held)
 
     def settle(self, is_covered: Callable[[Sealed], bool]) -> None:
         """Let go of what a snapshot covers: it was in the log, and may be pruned there by now."""

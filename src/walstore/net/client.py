@@ -330,7 +330,7 @@ class RelayClient:
         """The connection is gone, or an attempt to make one failed.
 
         After a connection that worked, one attempt is waited for: what is asked meanwhile, and what
-        was asked, goes out with it. If that fails too, all of it fails.
+        was asked, goes out with it. If that fails too, or will not be made soon, all of it fails.
         """
         was_live = self.state is State.LIVE
         self._end(State.CONNECTING if was_live else State.OFFLINE, reason, now_ms)

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import NamedTuple
 
 from walstore.errors import TransportError
@@ -88,7 +88,7 @@ class FeedReader:
         self._is_over = False
         self._failures = 0
 
-    async def events(self) -> AsyncIterator[FeedEvent]:
+    async def events(self) -> AsyncGenerator[FeedEvent, None]:
         """All events, one by one; raises as `read` does."""
         try:
             while events := await self.read():
@@ -98,7 +98,7 @@ class FeedReader:
             self._line.client.switch_off(self.feed)
             self._line.act()
 
-    async def snapshots(self, first: FeedPage) -> AsyncIterator[FeedEvent]:
+    async def snapshots(self, first: FeedPage) -> AsyncGenerator[FeedEvent, None]:
         """The snapshots of a page and of those that follow it, one by one; raises as `read` does.
 
         What has replaced one of them since the first page is left out: the tail will show it.

@@ -131,7 +131,15 @@ class Keeper:
             if self._client.state is State.REFUSED:
                 # What a relay does not take now, it will not take a moment later either.
                 pause_ms = self._backoff.pause_ms_max
+            if pause_ms > self._backoff.quick_ms_max:
+                self._will_be_long()
             await self._timing.sleep(pause_ms / 1000)
+
+    def _will_be_long(self) -> None:
+        """Let nobody wait for an attempt that will not be made before they would give up."""
+        if self._client.state is State.CONNECTING:
+            self._client.lost(self._client.reason, self._timing.now_ms())
+            self._on_events()
 
     async def _attempt(self) -> int:
         """One connection from its beginning to its end; how long it was up."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
 from types import TracebackType
@@ -334,7 +334,7 @@ class WebSocketTransport:
         live: bool = False,
         limit: int | None = None,
         relay_id: str | None = None,
-    ) -> AsyncIterator[FeedEvent]:
+    ) -> AsyncGenerator[FeedEvent, None]:
         """What the relay has accepted, in its order: each event once, over any reconnects.
 
         No more is asked for than is taken, but for a page or a buffer of a few MiB. A reader that
@@ -382,7 +382,7 @@ class WebSocketTransport:
         *,
         documents: Iterable[str] | None = None,
         authors: Iterable[str] | None = None,
-    ) -> tuple[int, AsyncIterator[FeedEvent]]:
+    ) -> tuple[int, AsyncGenerator[FeedEvent, None]]:
         """The snapshots that are current, and the seq to go on with: `changes` with that `since`.
 
         Of a document whose snapshot is replaced while they are read, the newer one is what
@@ -401,7 +401,7 @@ class WebSocketTransport:
         documents: Iterable[str] | None = None,
         authors: Iterable[str] | None = None,
         kinds: Iterable[Kind] | None = None,
-    ) -> AsyncIterator[FeedEvent]:
+    ) -> AsyncGenerator[FeedEvent, None]:
         """Events by their ids, a few at a time; what may not be read, or is not there, is left out.
 
         Raises:
@@ -419,7 +419,7 @@ class WebSocketTransport:
 
     async def _find(
         self, wanted: Wanted, parts: Sequence[tuple[str, ...]]
-    ) -> AsyncIterator[FeedEvent]:
+    ) -> AsyncGenerator[FeedEvent, None]:
         for part in parts:
             self._check_open()
             for event in await self._answer(self._client.find(wanted, part, self._now_ms())):

@@ -31,21 +31,19 @@ class Items(MutableSequence[Any]):
 
     def __setitem__(self, index: int | slice, value: Any) -> None:
         if isinstance(index, slice):
-            values = list(value)
-            self._check_size(index, values)
-            self._splice(index, values)
+            self._assign(index, list(value))
         else:
             self._store.document.splice(self._name, self._place(index), 1, [value])
 
     def __delitem__(self, index: int | slice) -> None:
         if isinstance(index, slice):
-            self._splice(index, [])
+            self._remove(index)
         else:
             self._store.remove(self._name, self._place(index), 1)
 
     def clear(self) -> None:
         """Remove everything."""
-        self._splice(slice(None), [])
+        self._remove(slice(None))
 
     def insert(self, index: int, value: Any) -> None:
         """Insert a value before an index."""
@@ -54,7 +52,7 @@ class Items(MutableSequence[Any]):
 
     def extend(self, values: Iterable[Any]) -> None:
         """Append values."""
-        self._splice(slice(len(self), None), list(values))
+        self._assign(slice(len(self), None), list(values))
 
     def __repr__(self) -> str:
         return f"Items({list(self)!r})"
@@ -66,19 +64,21 @@ class Items(MutableSequence[Any]):
             raise IndexError(f"{self._name!r} has {size} items, and none at {index}")
         return place
 
-    def _check_size(self, index: slice, values: list[Any]) -> None:
-        """Refuse values that do not fit a slice with steps, as a list does."""
+    def _assign(self, index: slice, values: list[Any]) -> None:
         places = range(*index.indices(len(self)))
-        if places.step != 1 and len(values) != len(places):
-            raise ValueError(f"{len(values)} values do not fit a slice of {len(places)}")
-
-    def _splice(self, index: slice, values: list[Any]) -> None:
-        """Replace a slice, or without values remove it."""
-        places = range(*index.indices(len(self)))
-        document, name = self._store.document, self._name
         if places.step == 1:
-            document.splice(name, places.start, len(places), values)
+            self._store.document.splice(self._name, places.start, len(places), values)
+            return
+        # All of it or nothing, so it is not done place by place; a list refuses what does not fit.
+        wanted = self._store.document.values(self._name)
+        wanted[index] = values
+        self._store.set_list(self._name, wanted)
+
+    def _remove(self, index: slice) -> None:
+        places = range(*index.indices(len(self)))
+        if places.step == 1:
+            self._store.remove(self._name, places.start, len(places))
             return
         with self._store.batch():
-            for offset, place in sorted(enumerate(places), key=lambda pair: -pair[1]):
-                document.splice(name, place, 1, values[offset : offset + 1])
+            for place in sorted(places, reverse=True):
+                self._store.remove(self._name, place)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from typing import Any, Literal, TypeVar, cast
 
+from walstore import net
 from walstore.crdt import Json
 from walstore.document import View, WalDocument
 from walstore.document.changed import Changed
@@ -27,8 +28,7 @@ from walstore.document.history import Blame, Version
 from walstore.document.opening import Posture
 from walstore.document.ports import SnapshotStore, Transport
 from walstore.errors import TransportError, UsageError, WalStoreError
-from walstore.local import LocalFile
-from walstore.net import WebSocketTransport
+from walstore.local import LocalFile, LocalFileClosedError
 from walstore.sealed.encryptor import Encryptor, PlainEncryptor
 from walstore.sealed.native import NativeEncryptor
 from walstore.signed import Identity
@@ -301,7 +301,7 @@ class WalStore:
         if isinstance(relay, str):
             log_id = None if self._file is None else self._file.log_id
             logs = {} if log_id is None else {self.key: log_id}
-            socket = WebSocketTransport(relay, identity=self.identity, logs=logs)
+            socket = net.WebSocketTransport(relay, identity=self.identity, logs=logs)
             await self._stack.enter_async_context(socket)
             status = socket.on_status(lambda _: self._network_changed())
             self._stack.callback(status.close)
@@ -351,7 +351,7 @@ class WalStore:
                 _logger.info("opening empty, the relay cannot be reached: %s", error)
             finally:
                 replica.is_local = True
-        await document.open(posture="trust")
+        await document.open(posture="trust", is_own_state=True)
 
     def _start(self) -> None:
         if self._transport is None:
@@ -431,9 +431,11 @@ class WalStore:
                 await self._commit(document)
         except (WalStoreError, TimeoutError) as error:
             _logger.info("closing with %d unsent: %s", document.unsent, error)
-        self._keep_state(is_due=self._folded_since_state > 0)
-        if self._file is not None:
-            await asyncio.to_thread(self._file.sync)
+        # A file that was found damaged is closed; whoever found it was told.
+        with suppress(LocalFileClosedError):
+            self._keep_state(is_due=self._folded_since_state > 0)
+            if self._file is not None:
+                await asyncio.to_thread(self._file.sync)
 
     async def _end_tasks(self) -> None:
         """Let callbacks that are still at it come to an end, but not for ever."""
@@ -748,10 +750,9 @@ class WalStore:
         document = self._document
         network = getattr(self._transport, "status", None)
         state: State = "local" if self._transport is None else getattr(network, "state", "live")
-        failure = self._failure
         return StoreStatus(
             state="closed" if document is None else state,
-            reason=str(failure) if failure is not None else getattr(network, "reason", ""),
+            reason=self._reason(state, getattr(network, "reason", "")),
             unsent=0 if document is None else document.unsent + int(document.has_unsealed),
             last_ack_ms=getattr(network, "last_ack_ms", None),
             lag_ms=getattr(network, "lag_ms", None),
@@ -812,6 +813,11 @@ class WalStore:
             self._look_at_members()
         if self._on_event is not None:
             self._call(self._on_event, event)
+
+    def _reason(self, state: State, network: str) -> str:
+        if self._failure is not None:
+            return str(self._failure)
+        return "" if state == "live" else network
 
     def _failed(self, failure: WalStoreError | None) -> None:
         self._failure = failure

@@ -158,6 +158,9 @@ class UndoStack:
         else:
             self._undo.append(Moment(step, before, None))
             self._limit()
+            if len(self._undo) == 1:
+                # Nothing that is older can be undone any more.
+                self._aliases.clear()
         self._has_batched = self._batches > 0
         self._is_open = True
         self._last_ms = now_ms
@@ -317,9 +320,6 @@ class UndoStack:
         undo = self._undo
         while len(undo) > self._steps_max or (len(undo) > 1 and undo.bytes_about > self._bytes_max):
             undo.drop_oldest()
-        if len(undo) == 1 and not self._redo:
-            # Nothing that is older can be undone any more.
-            self._aliases.clear()
 
 
 class _Done(NamedTuple):

@@ -1,5 +1,34 @@
-"""Textual widgets that are bound to a store."""
+"""Textual widgets that are bound to a store.
 
-from walstore.textual.text_area import CollabTextArea
+- `CollabTextArea` is a text that is edited together.
+- The `bind_` functions tie ordinary widgets to paths.
+- `author_color` and `name_of` are what to show of somebody who is here.
+"""
 
-__all__ = ["CollabTextArea"]
+from walstore.textual.bindings import (
+    Binding,
+    bind_input,
+    bind_list,
+    bind_options,
+    bind_table,
+    bind_toggle,
+)
+from walstore.textual.carets import RemoteCaret, author_color, color_of, name_of
+from walstore.textual.text_area import CollabTextArea, NotTextError
+from walstore.textual.text_document import shown
+
+__all__ = [
+    "Binding",
+    "CollabTextArea",
+    "NotTextError",
+    "RemoteCaret",
+    "author_color",
+    "bind_input",
+    "bind_list",
+    "bind_options",
+    "bind_table",
+    "bind_toggle",
+    "color_of",
+    "name_of",
+    "shown",
+]

@@ -20,9 +20,14 @@ P = ParamSpec("P")
 def call_in_app(widget: Widget, fn: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
     """Call a function as if the widget's app did, unless the widget is going or gone."""
     app = _app_of(widget)
-    if app is not None and widget.is_running and widget.is_mounted:
+    if app is not None and is_alive(widget):
         with app._context():
             fn(*args, **kwargs)
+
+
+def is_alive(widget: Widget) -> bool:
+    """Whether a widget is part of an app: from when it is being mounted until it goes."""
+    return widget.is_running and widget.is_attached and not widget._pruning
 
 
 def _app_of(widget: Widget) -> App[object] | None:
