@@ -13,12 +13,14 @@ import asyncio
 import logging
 import os
 import secrets
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from typing import Any, Literal, TypeVar, cast
 
 from walstore import net
+from walstore.crdt import Change as Difference
 from walstore.crdt import Json
 from walstore.document import View, WalDocument
 from walstore.document.changed import Changed
@@ -27,6 +29,7 @@ from walstore.document.events import Event, Fork, Rejection
 from walstore.document.history import Blame, Version
 from walstore.document.opening import Posture
 from walstore.document.ports import SnapshotStore, Transport
+from walstore.document.undoing import Step
 from walstore.errors import TransportError, UsageError, WalStoreError
 from walstore.local import LocalFile, LocalFileClosedError
 from walstore.sealed.encryptor import Encryptor, PlainEncryptor
@@ -44,6 +47,10 @@ from walstore.store.sharing import Sharing
 from walstore.store.status import State, StoreStatus
 from walstore.store.subscriptions import BUFFER_DEFAULT, ChangeStream, Hub, Subscription
 from walstore.store.sync import Syncer
+from walstore.store.undo import Selected, Undone, UndoStack
+from walstore.store.undo import select as select_at
+from walstore.store.undo_keeping import UndoKeeping
+from walstore.store.undo_record import Selection
 
 _logger = logging.getLogger("walstore.store")
 
@@ -140,6 +147,12 @@ class WalStore:
         self._status_callbacks: dict[object, Callable[[StoreStatus], None]] = {}
         self._told_status: StoreStatus | None = None
         self._was_live = False
+        self._undo = UndoStack(author=identity.public_key)
+        self._undo_keeping: UndoKeeping | None = None
+        self._has_stepped = False
+        self._selection: Selection | None = None
+        # Whether an edit that is made now is an undo or a redo.
+        self._origin: Literal["undo", "redo"] | None = None
 
     @classmethod
     def open(
@@ -320,6 +333,10 @@ class WalStore:
                 session=session,
                 encryptor=self._encryptor,
             )
+            self._undo_keeping = UndoKeeping(
+                self._file, document_key=self.key, author=own, encryptor=self._encryptor
+            )
+            self._undo = self._undo_keeping.load()
         return WalDocument(
             self.key,
             transport=replica,
@@ -336,6 +353,7 @@ class WalStore:
             wire=self._wire,
             on_event=self._noticed,
             on_changed=self._changed,
+            on_step=self._stepped,
             journal=journal,
         )
 
@@ -582,17 +600,79 @@ class WalStore:
         self.document.drop(name, key)
 
     @contextmanager
-    def batch(self) -> Iterator[None]:
-        """Make several edits one: subscribers are told at the end, once for each path."""
+    def batch(self, message: str | None = None) -> Iterator[None]:
+        """Make several edits one: one step to undo, and one change for each path, told at the end.
+
+        Args:
+            message: What it is about, for the history: the batch is then committed by itself.
+        """
         if self._batch is not None:
             yield
             return
+        document = self.document
+        if message is not None:
+            document.seal()
         batch = self._batch = _Batch()
         try:
-            yield
+            with self._undo.batch():
+                yield
         finally:
             self._batch = None
+            if message is not None:
+                document.seal(message=message)
             self._hub.deliver(batch.merged())
+
+    # ── undoing ────────────────────────────────────────────────────────────────────────
+
+    @property
+    def can_undo(self) -> bool:
+        """Whether there is an edit of one's own to undo."""
+        return self._undo.can_undo
+
+    @property
+    def can_redo(self) -> bool:
+        """Whether there is something to redo."""
+        return self._undo.can_redo
+
+    def undo(self) -> Undone | None:
+        """Undo the last edit, or stretch of typing, of one's own; others' edits stay.
+
+        Returns:
+            What was selected before it, where that is now; None if there was nothing to undo.
+        """
+        return self._move(self._undo.undo, "undo")
+
+    def redo(self) -> Undone | None:
+        """Redo what was undone last.
+
+        Returns:
+            What was selected after it, where that is now; None if there was nothing to redo.
+        """
+        return self._move(self._undo.redo, "redo")
+
+    def selected(self, name: str, anchor: int, head: int) -> None:
+        """Say what is selected now: undoing the edit that follows brings it back."""
+        selection = select_at(self.document.crdt, Selected(name, anchor, head))
+        self._undo.set_after(selection)
+        self._selection = selection
+
+    def undo_boundary(self) -> None:
+        """Let the next edit be a step of its own, however soon it follows."""
+        self._undo.boundary()
+
+    def _move(
+        self, move: Callable[[WalDocument], Undone | None], origin: Literal["undo", "redo"]
+    ) -> Undone | None:
+        self._origin = origin
+        try:
+            return move(self.document)
+        finally:
+            self._origin = None
+
+    def _stepped(self, step: Step) -> None:
+        self._undo.push(step, now_ms=time.monotonic_ns() // 1_000_000, before=self._selection)
+        self._selection = None
+        self._has_stepped = True
 
     # ── changes ────────────────────────────────────────────────────────────────────────
 
@@ -655,6 +735,9 @@ class WalStore:
         return ts
 
     async def _commit(self, document: WalDocument) -> int | None:
+        if self._undo_keeping is not None and self._has_stepped:
+            self._undo_keeping.save(self._undo)
+            self._has_stepped = False
         if self._transport is not None:
             return await document.commit()
         if document.has_unsent:
@@ -781,6 +864,23 @@ class WalStore:
         """The document as it was after the element with a `ts`."""
         return self.document.at(version)
 
+    def diff(self, before: int, after: int) -> Sequence[Difference]:
+        """What changed from one version to another, as their `ts` name them.
+
+        Raises:
+            ValueError: A version is older than the state that this session was opened from.
+        """
+        return self.document.diff(before, after)
+
+    def revert_to(self, version: int) -> None:
+        """Make the document read as it did after a version, as edits that can be undone.
+
+        Raises:
+            ValueError: The version is older than the state that this session was opened from.
+        """
+        with self.batch():
+            self.document.revert_to(version)
+
     def blame(self, name: str) -> Sequence[Blame]:
         """Who wrote each stretch of a list, and in which element."""
         return self.document.blame(name)
@@ -792,7 +892,11 @@ class WalStore:
         document = self._document
         if document is None:
             return
-        self._folded += changes_of(changed, version=document.version, read=self._hub.read)
+        made = changes_of(changed, version=document.version, read=self._hub.read)
+        origin = self._origin
+        if origin is not None and changed.origin == "local":
+            made = [change._replace(origin=origin) for change in made]
+        self._folded += made
         if changed.has_more:
             # Who edits in answer would count in what was not told yet.
             return

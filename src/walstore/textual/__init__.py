@@ -5,6 +5,7 @@
 - `author_color` and `name_of` are what to show of somebody who is here.
 """
 
+from walstore.store.presence import Person
 from walstore.textual.bindings import (
     Binding,
     bind_input,
@@ -21,6 +22,7 @@ __all__ = [
     "Binding",
     "CollabTextArea",
     "NotTextError",
+    "Person",
     "RemoteCaret",
     "author_color",
     "bind_input",
