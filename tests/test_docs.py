@@ -57,7 +57,7 @@ def run_blocks(document: str, name: str) -> dict[str, Any]:
         if block.words == RUN:
             # The empty lines let a traceback point at the line of the document.
             text = "\n" * (block.line - 1) + block.text
-            exec(compile(text, name, "exec"), namespace)
+            exec(compile(text, name, "exec", dont_inherit=True), namespace)
     return namespace
 
 

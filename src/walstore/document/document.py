@@ -433,6 +433,11 @@ class WalDocument:
         return self._source.is_writer(key)
 
     @property
+    def tail_length(self) -> int:
+        """How many elements were read above the snapshot that this session started from."""
+        return len(self._log.ledger.entries)
+
+    @property
     def is_read_only(self) -> bool:
         """Whether edits are refused, because the log lost something."""
         return self._read_only is not None

@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from walstore.errors import UsageError
+from walstore.net.feed import FeedEvent
 from walstore.net.memory import MemoryRecords, MemorySnapshots, MemoryTransport
 
 if TYPE_CHECKING:
     from walstore.net.websocket import WebSocketTransport
 
 __all__ = [
+    "FeedEvent",
     "MemoryRecords",
     "MemorySnapshots",
     "MemoryTransport",

@@ -52,7 +52,7 @@ from walstore.signed.identity import Identity
 from walstore.wire.frames import GetSnapshot
 from walstore.wire.limits import DOCUMENT_KEY_SIZE_MAX, PULL_ELEMENTS_MAX, TS_MAX
 
-__all__ = ["Connection", "FeedEvent", "Follow", "RelayUrlError", "Timing", "WebSocketTransport"]
+__all__ = ["Connection", "Follow", "RelayUrlError", "Timing", "WebSocketTransport"]
 
 Answer = TypeVar("Answer")
 

@@ -36,7 +36,9 @@ from walstore.sealed.encryptor import Encryptor, PlainEncryptor
 from walstore.sealed.native import NativeEncryptor
 from walstore.signed import Identity
 from walstore.signed.invitation import Invitation
+from walstore.store.binding import Binding, Setter, bind
 from walstore.store.change import Change, CrdtState, changes_of, coalesce, replaced
+from walstore.store.files import FileBinding, FileStatus
 from walstore.store.items import Items
 from walstore.store.journal import FileJournal
 from walstore.store.presence import PeersWaiter, Presence, PresenceChannel
@@ -47,6 +49,7 @@ from walstore.store.sharing import Sharing
 from walstore.store.status import State, StoreStatus
 from walstore.store.subscriptions import BUFFER_DEFAULT, ChangeStream, Hub, Subscription
 from walstore.store.sync import Syncer
+from walstore.store.typed import Schema, Typed
 from walstore.store.undo import Selected, Undone, UndoStack
 from walstore.store.undo import select as select_at
 from walstore.store.undo_keeping import UndoKeeping
@@ -55,10 +58,14 @@ from walstore.store.undo_record import Selection
 _logger = logging.getLogger("walstore.store")
 
 V = TypeVar("V")
+T = TypeVar("T")
 
 # Edits rest this long before they are committed by themselves, and wait this long at most.
 AUTOCOMMIT_MS = 100
 _AUTOCOMMIT_MS_MAX = 1000
+
+# Elements that an opening may have to read before it takes a snapshot for all.
+SNAPSHOT_AFTER = 1000
 
 # How long opening waits for a relay where nothing of the document is here yet.
 _FIRST_OPEN_S = 5.0
@@ -100,6 +107,7 @@ class WalStore:
         wire: Literal["packed", "starfish"],
         posture: Posture,
         autocommit_ms: int | None,
+        snapshot_after: int | None,
         owner: str | None,
         is_sealed: bool,
         on_event: Callable[[Event], None] | None,
@@ -120,6 +128,8 @@ class WalStore:
         self._wire = wire
         self._posture: Posture = posture
         self._autocommit_ms = autocommit_ms
+        self._snapshot_after = snapshot_after
+        self._has_caught_up = False
         self._on_event = on_event
         self._stack = AsyncExitStack()
         self._document: WalDocument | None = None
@@ -169,6 +179,7 @@ class WalStore:
         wire: Literal["packed", "starfish"] = "packed",
         posture: Posture = "trust-retain-tail",
         autocommit_ms: int | None = AUTOCOMMIT_MS,
+        snapshot_after: int | None = SNAPSHOT_AFTER,
         owner: str | None = None,
         is_sealed: bool = False,
         on_event: Callable[[Event], None] | None = None,
@@ -189,6 +200,8 @@ class WalStore:
             posture: What to believe of a snapshot of somebody else's.
             autocommit_ms: How long edits rest before they are committed by themselves; None: they
                 are committed when `commit` is called.
+            snapshot_after: How many elements an opening may have to read before it takes a snapshot
+                for all, if this identity may; None: never.
             owner: Of a shared document: whose roster names the writers, in place of `writers` and
                 `snapshot_role`. This identity's own key to share a document of one's own.
             is_sealed: Whether a shared document is sealed, with a key that its members get.
@@ -213,6 +226,7 @@ class WalStore:
             wire=wire,
             posture=posture,
             autocommit_ms=autocommit_ms,
+            snapshot_after=snapshot_after,
             owner=owner,
             is_sealed=is_sealed,
             on_event=on_event,
@@ -344,7 +358,7 @@ class WalStore:
             identity=self.identity,
             writers=self._writers,
             # What is on file was signed by this identity for itself.
-            snapshot_role=lambda key: key == own or (role(key) if callable(role) else key in role),
+            snapshot_role=lambda key: key == own or _holds(role, key),
             encryptor=self._encryptor,
             revoked=_nobody if self._sharing is None else self._sharing.membership.revoked,
             session_nonce=session,
@@ -711,6 +725,56 @@ class WalStore:
         """A value that is computed again only when what it has read has changed."""
         return select(fn, self._tracker, owner=owner)
 
+    # ── binding ────────────────────────────────────────────────────────────────────────
+
+    def bind(
+        self,
+        target: object,
+        setter: str | Setter,
+        path: str,
+        *,
+        as_text: bool = False,
+        default: Any = None,
+        show: Callable[[Any], Any] | None = None,
+        listen: Callable[[Callable[[Any], None]], Callable[[], object]] | None = None,
+    ) -> Binding:
+        """Let an object show what stands at a path, now and after every change; see `bind`."""
+        return bind(
+            self,
+            target,
+            setter,
+            path,
+            as_text=as_text,
+            default=default,
+            show=show,
+            listen=listen,
+        )
+
+    def bind_file(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        text: str | None = None,
+        memory: str | os.PathLike[str] | None = None,
+        on_status: Callable[[FileStatus], object] | None = None,
+    ) -> FileBinding:
+        """Let a file and a text, or the whole document as JSON, follow each other.
+
+        Args:
+            path: The file.
+            text: The text that it says; the whole document as JSON if left out.
+            memory: A file to remember in what both last said, from one time to the next.
+            on_status: Called with every new status.
+
+        Returns:
+            The binding, which is at work within `async with`.
+        """
+        return FileBinding(self, path, text=text, memory=memory, on_status=on_status)
+
+    def typed(self, schema: Schema[T]) -> Typed[T]:
+        """The document as a value of a class."""
+        return Typed(self, schema)
+
     # ── the network ────────────────────────────────────────────────────────────────────
 
     async def commit(self) -> int | None:
@@ -800,8 +864,28 @@ class WalStore:
         await self.commit()
 
     async def receive(self) -> int:
-        """Pull, for the syncer."""
-        return await self.pull()
+        """Pull, for the syncer, and take a snapshot if there was much to read."""
+        folded = await self.pull()
+        if not self._has_caught_up:
+            self._has_caught_up = True
+            self._snapshot_if_due()
+        return folded
+
+    def _snapshot_if_due(self) -> None:
+        """Spare others what this opening had to read; whatever goes wrong with it is harmless."""
+        document, limit = self.document, self._snapshot_after
+        if limit is None or document.tail_length < limit or document.is_read_only:
+            return
+        if not _holds(self._snapshot_role, self.identity.public_key):
+            return
+
+        async def work() -> None:
+            try:
+                await self.snapshot()
+            except WalStoreError as error:
+                _logger.info("no snapshot was taken: %s", error)
+
+        self._spawn(work())
 
     @property
     def sharing(self) -> Sharing:
@@ -1001,6 +1085,10 @@ class _Batch:
 
     def merged(self) -> list[Change]:
         return [change for changes in self._changes.values() for change in changes]
+
+
+def _holds(role: Keys, key: str) -> bool:
+    return role(key) if callable(role) else key in role
 
 
 def _nobody(_: str) -> None:

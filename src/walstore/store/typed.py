@@ -339,3 +339,33 @@ def _root(path: str) -> str:
 def _concerns(name: str, problems: Sequence[Problem]) -> bool:
     """Whether something is wrong with a member, or in it."""
     return any(path == name or path.startswith((f"{name}.", f"{name}[")) for path, _ in problems)
+
+
+class Typed(Generic[T]):
+    """A document as a value of a class: read, edit, hand back."""
+
+    def __init__(self, store: TypedStore, schema: Schema[T]) -> None:
+        """Made by `WalStore.typed`."""
+        self._store = store
+        self._schema = schema
+        self._shown: View | None = None
+
+    @property
+    def value(self) -> T:
+        """The document as it is now.
+
+        Raises:
+            InvalidDocumentError: A member is not what the class says.
+            NewerSchemaError: It was written by a newer version.
+        """
+        self._shown = self._store.view()
+        return self._schema.read(self._shown)
+
+    def update(self, value: T) -> None:
+        """Make the document read as a value that was read before; what arrived since is kept.
+
+        Raises:
+            NewerSchemaError: It was written by a newer version.
+            UsageError: A field cannot be written.
+        """
+        self._schema.update(self._store, value, base=self._shown)
