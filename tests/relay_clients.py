@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from walstore.canon import canonical_bytes
+from walstore.canon import canonical_bytes, parse
 from walstore.signed import Identity
 from walstore.signed.auth import sign_auth
 from walstore.signed.author import sign_append, sign_document
@@ -33,6 +33,7 @@ from walstore.wire.frames import (
     PutSnapshot,
     Refusal,
     RelayFrame,
+    Shown,
     SnapshotPiece,
     client_frame,
     read_relay_frame,
@@ -239,7 +240,7 @@ class Speaker:
             match await self.next_under(ref):
                 case Events() as frame:
                     assert 0 < len(frame.events) <= EVENTS_PER_FRAME_MAX
-                    found += frame.events
+                    found += [(each.seq, _with_payload(each)) for each in frame.events]
                 case EventStatus() as frame:
                     found.append((frame.status["seq"], frame.status))
                 case EndOfStored() as frame:
@@ -270,6 +271,11 @@ class Speaker:
     async def _read(self) -> RelayFrame:
         async with asyncio.timeout(PATIENCE_S):
             return read_relay_frame(await self.socket.recv())
+
+
+def _with_payload(shown: Shown) -> dict[str, Any]:
+    name = "data" if shown.event["kind"] == "element" else "snapshot"
+    return {**shown.event, name: None if shown.payload is None else parse(shown.payload)}
 
 
 def _is_wanted(frame: RelayFrame, kind: Any, ref: str | None) -> bool:

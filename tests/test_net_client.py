@@ -17,6 +17,7 @@ from walstore.canon import canonical_bytes
 from walstore.document.ports import (
     Body,
     CheckpointTooOldError,
+    LogBehindError,
     RawElement,
     SnapshotConflictError,
 )
@@ -24,7 +25,7 @@ from walstore.errors import NotJsonError, TransportError
 from walstore.net import following as following_module
 from walstore.net.backoff import Backoff
 from walstore.net.client import RelayClient
-from walstore.net.events import Loaded, Moved, PeersChanged, Settled
+from walstore.net.events import Admitted, Loaded, Moved, PeersChanged, Settled
 from walstore.net.faults import (
     BusyError,
     FalseAnswerError,
@@ -110,6 +111,9 @@ class Wire:
     def state(self) -> str:
         return self.client.state
 
+    def due_ms(self) -> int | None:
+        return self.client.due_ms
+
     def say(self, *frames: RelayFrame) -> None:
         for frame in frames:
             self.client.receive(relay_frame(frame).decode(), self.now_ms)
@@ -154,8 +158,13 @@ def body(n: int = 1, size: int = 0) -> Body:
     return Body(data, canonical_bytes(data), ALICE.public_key, SIGNATURE)
 
 
-def end(ts: int, log: str = LOG, *, more: bool = False) -> dict[str, Any]:
-    return {"ts": ts, "log": log, "floor": 0, "more": more}
+def end(ts: int, log: str = LOG, *, more: bool = False, head: int | None = None) -> dict[str, Any]:
+    head = ts if head is None else head
+    return {"ts": ts, "log": log, "floor": 0, "head": head, "more": more}
+
+
+def placed(ts: float, log: str = LOG) -> dict[str, Any]:
+    return {"ts": ts, "seq": ts, "log": log}
 
 
 def elements(ref: str, *stamps: int, size: int = 2) -> Elements:
@@ -267,9 +276,9 @@ def test_answers_are_matched_by_their_refs_in_any_order() -> None:
     first, second = wire.append(1), wire.append(2)
     wire.hear()
     wire.now_ms += 30
-    wire.say(Ok(second.ref, {"ts": 9, "seq": 2}), Ok(first.ref, {"ts": 8, "seq": 1}))
+    wire.say(Ok(second.ref, placed(9)), Ok(first.ref, placed(8)))
     assert (first.result(), second.result()) == (8, 9)
-    assert wire.client.take_events() == [Settled(second.ref), Settled(first.ref)]
+    assert wire.client.take_events() == [Admitted(), Settled(second.ref), Settled(first.ref)]
     assert wire.client.unacknowledged == 0
     assert (wire.client.last_ack_ms, wire.client.lag_ms) == (wire.now_ms, 30)
 
@@ -430,7 +439,7 @@ def test_what_takes_too_long_fails_and_its_late_answer_is_ignored() -> None:
     with pytest.raises(NoAnswerError) as caught:
         pending.result()
     assert caught.value.retryable
-    wire.say(Ok(pending.ref, {"ts": 1, "seq": 1}))
+    wire.say(Ok(pending.ref, placed(1)))
     assert wire.client.ignored == 1
 
 
@@ -456,7 +465,7 @@ def test_pending_requests_are_bounded_in_number() -> None:
     assert wire.client.unacknowledged == PENDING_MAX
     (first, *_) = wire.hear()
     assert isinstance(first, Append)
-    wire.say(Ok(first.ref, {"ts": 1, "seq": 1}))
+    wire.say(Ok(first.ref, placed(1)))
     wire.append()
 
 
@@ -484,12 +493,12 @@ def test_after_a_reconnect_pending_appends_are_sent_again_byte_for_byte_in_order
     wire = Wire({DOC: LOG}).connect()
     pending = [wire.append(n) for n in range(3)]
     sent = wire.hear_texts()
-    wire.say(Ok(pending[1].ref, {"ts": 5, "seq": 1}))
+    wire.say(Ok(pending[1].ref, placed(5)))
     wire.client.lost("gone", wire.now_ms)
     assert wire.client.state is State.CONNECTING
     wire.connect()
     assert wire.hear_texts() == [sent[0], sent[2]]
-    wire.say(Ok(pending[0].ref, {"ts": 4, "seq": 2}), Ok(pending[2].ref, {"ts": 6, "seq": 3}))
+    wire.say(Ok(pending[0].ref, placed(4)), Ok(pending[2].ref, placed(6)))
     assert [each.result() for each in pending] == [4, 5, 6]
 
 
@@ -593,14 +602,30 @@ def test_an_append_that_did_not_know_its_log_names_it_when_it_is_sent_again() ->
     assert again.log == LOG
 
 
-@pytest.mark.parametrize("kind", ["page", "tail", "snapshot"])
+def test_the_log_is_learnt_from_an_acknowledgement_too() -> None:
+    wire = Wire().connect()
+    pending = wire.append()
+    wire.hear()
+    wire.say(Ok(pending.ref, placed(1)))
+    assert wire.client.logs == {DOC: LOG}
+    wire.append(2)
+    (append,) = wire.hear()
+    assert isinstance(append, Append)
+    assert append.log == LOG
+
+
+@pytest.mark.parametrize("kind", ["append", "page", "tail", "snapshot"])
 def test_an_answer_from_another_log_is_refused(kind: str) -> None:
     wire = Wire({DOC: LOG}).connect()
     pending: Pending[Any]
     match kind:
+        case "append":
+            pending = wire.append()
+            answer: RelayFrame = Ok(pending.ref, placed(1, OTHER_LOG))
         case "page":
-            pending = wire.client.page(DOC, 0, wire.now_ms)
-            answer: RelayFrame = EndOfStored(pending.ref, end(0, OTHER_LOG))
+            # That it ends earlier is no wonder, and not what is told.
+            pending = wire.client.page(DOC, 7, wire.now_ms)
+            answer = EndOfStored(pending.ref, end(7, OTHER_LOG, head=0))
         case "tail":
             pending = wire.client.tail(DOC, upto=9, count=1, now_ms=wire.now_ms)
             answer = EndOfStored(pending.ref, end(9, OTHER_LOG))
@@ -629,6 +654,96 @@ def test_a_live_log_that_turns_out_to_be_another_one_is_dropped() -> None:
     wire.say(elements(pull.ref, 1, 2), EndOfStored(pull.ref, end(2, OTHER_LOG)))
     assert wire.buffered(0) is None
     assert wire.hear() == [Close(pull.ref)]
+
+
+@pytest.mark.parametrize("head", [0, 6])
+def test_a_log_that_ends_before_the_checkpoint_was_rolled_back(head: int) -> None:
+    wire = Wire({DOC: LOG}).connect()
+    page = wire.client.page(DOC, 7, wire.now_ms)
+    wire.hear()
+    wire.say(EndOfStored(page.ref, end(7, head=head)))
+    with pytest.raises(LogBehindError) as caught:
+        page.result()
+    assert (caught.value.head, caught.value.checkpoint) == (head, 7)
+    assert not caught.value.retryable
+
+
+def test_a_live_log_that_was_rolled_back_is_told_by_the_page_that_its_reader_asks_for() -> None:
+    wire = Wire({DOC: LOG}).connect()
+    pull = wire.follow(7)
+    wire.client.take_events()
+    wire.say(EndOfStored(pull.ref, end(7, head=6)))
+    assert wire.hear() == [Close(pull.ref)]
+    # The reader is to look, at once.
+    assert wire.client.due_ms == wire.now_ms
+    wire.client.tick(wire.now_ms)
+    assert wire.client.take_events() == [Loaded(DOC), Moved(DOC)]
+    assert wire.buffered(7) is None
+    page = wire.client.page(DOC, 7, wire.now_ms)
+    wire.hear()
+    wire.say(EndOfStored(page.ref, end(7, head=6)))
+    assert isinstance(page.error, LogBehindError)
+    # From where the log ends, everything goes on.
+    page = wire.client.page(DOC, 6, wire.now_ms)
+    wire.hear()
+    wire.say(EndOfStored(page.ref, end(6)))
+    (again,) = wire.hear()
+    assert isinstance(again, Pull)
+    assert (again.after, again.is_live) == (6, True)
+    wire.say(EndOfStored(again.ref, end(6)), elements(again.ref, 7))
+    assert wire.buffered(6) == [7]
+
+
+# ── time ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_client_that_waits_for_nothing_needs_no_clock() -> None:
+    wire = Wire().connect()
+    assert wire.due_ms() is None
+    wire.followed(5)
+    wire.client.set_presence(DOC, {"at": 1})
+    wire.hear()
+    append = wire.append()
+    wire.hear()
+    assert wire.due_ms() == wire.now_ms + TIMEOUT_MS
+    wire.say(Ok(append.ref, placed(9)))
+    # What was waited for is looked at once more, and that is all.
+    wire.now_ms += TIMEOUT_MS
+    wire.client.tick(wire.now_ms)
+    assert wire.due_ms() is None
+    wire.client.lost("gone", wire.now_ms)
+    wire.client.lost("still gone", wire.now_ms)
+    wire.now_ms += TIMEOUT_MS
+    wire.client.tick(wire.now_ms)
+    assert wire.due_ms() is None
+
+
+def test_the_nearest_of_several_moments_is_due() -> None:
+    wire = Wire().connect()
+    start = wire.now_ms
+    wire.append(1)
+    wire.hear()
+    wire.now_ms += 100
+    pull = wire.follow()
+    wire.now_ms += 100
+    late = wire.append(2)
+    assert wire.client.due_ms == start + TIMEOUT_MS
+    for moment in (0, 100, 200):
+        wire.now_ms = start + TIMEOUT_MS + moment
+        wire.client.tick(wire.now_ms)
+    assert isinstance(late.error, NoAnswerError)
+    assert Close(pull.ref) in wire.hear()
+
+
+def test_a_refused_subscription_is_looked_at_at_once() -> None:
+    wire = Wire().connect()
+    pull = wire.follow()
+    wire.client.take_events()
+    wire.say(Refusal(pull.ref, Code.RESTRICTED, "not you", {}))
+    assert wire.client.due_ms == wire.now_ms
+    wire.client.tick(wire.now_ms)
+    assert Moved(DOC) in wire.client.take_events()
+    assert wire.client.due_ms == wire.now_ms + 1_000
 
 
 # ── following ──────────────────────────────────────────────────────────────────────────
@@ -673,7 +788,7 @@ def test_what_was_acknowledged_is_read_even_if_it_has_not_come_yet() -> None:
     ref = wire.followed()
     pending = wire.append()
     wire.hear()
-    wire.say(Ok(pending.ref, {"ts": 3, "seq": 1}))
+    wire.say(Ok(pending.ref, placed(3)))
     assert wire.buffered(0) is None
     wire.say(elements(ref, 3))
     assert wire.buffered(0) == [3]
@@ -878,17 +993,19 @@ class Asked:
 
 FAULTS: dict[str, Callable[[Asked], Sequence[RelayFrame]]] = {
     "a second hello": lambda asked: [hello()],
-    "an answer to nothing": lambda asked: [Ok(asked.next, {"ts": 1, "seq": 1})],
+    "an answer to nothing": lambda asked: [Ok(asked.next, placed(1))],
     "elements of nothing": lambda asked: [elements("x", 1)],
     "a refusal of nothing": lambda asked: [Refusal("0", Code.INVALID, "", {})],
     "a ref in other digits": lambda asked: [Ok("١", {})],
     "a ref with a zero": lambda asked: [Ok("0" + asked.append, {"ts": 1})],
     "an append without ts": lambda asked: [Ok(asked.append, {})],
-    "an append at 0": lambda asked: [Ok(asked.append, {"ts": 0})],
-    "an append below 0": lambda asked: [Ok(asked.append, {"ts": -1})],
-    "an append at true": lambda asked: [Ok(asked.append, {"ts": True})],
-    "an append at 1.5": lambda asked: [Ok(asked.append, {"ts": 1.5})],
-    "an append beyond all ts": lambda asked: [Ok(asked.append, {"ts": TS_MAX + 1})],
+    "an append at 0": lambda asked: [Ok(asked.append, placed(0))],
+    "an append below 0": lambda asked: [Ok(asked.append, placed(-1))],
+    "an append at true": lambda asked: [Ok(asked.append, placed(True))],
+    "an append at 1.5": lambda asked: [Ok(asked.append, placed(1.5))],
+    "an append beyond all ts": lambda asked: [Ok(asked.append, placed(TS_MAX + 1))],
+    "an append without log": lambda asked: [Ok(asked.append, {"ts": 1, "seq": 1})],
+    "an append with a strange log": lambda asked: [Ok(asked.append, placed(1, "A" * 32))],
     "an append with elements": lambda asked: [elements(asked.append, 1)],
     "an append that ends": lambda asked: [EndOfStored(asked.append, end(1))],
     "a page at its checkpoint": lambda asked: [elements(asked.page, 10)],
@@ -903,6 +1020,12 @@ FAULTS: dict[str, Callable[[Asked], Sequence[RelayFrame]]] = {
     "an empty page with more": lambda asked: [EndOfStored(asked.page, end(10, more=True))],
     "a page without log": lambda asked: [EndOfStored(asked.page, {"ts": 10})],
     "a page with a strange log": lambda asked: [EndOfStored(asked.page, end(10, "A" * 32))],
+    "a page without head": lambda asked: [EndOfStored(asked.page, {"ts": 10, "log": LOG})],
+    "a page with a strange head": lambda asked: [EndOfStored(asked.page, end(10, head=-1))],
+    "a page whose head is below its elements": lambda asked: [
+        elements(asked.page, 12),
+        EndOfStored(asked.page, end(12, head=11)),
+    ],
     "a page that is acknowledged": lambda asked: [Ok(asked.page, {})],
     "a page without end": lambda asked: [elements(asked.page, *range(11, 1_100))],
     "a page of too many bytes": lambda asked: [
@@ -930,6 +1053,7 @@ FAULTS: dict[str, Callable[[Asked], Sequence[RelayFrame]]] = {
     "live elements that go back": lambda asked: [elements(asked.live, 12, 11)],
     "a live log that ends elsewhere": lambda asked: [EndOfStored(asked.live, end(11))],
     "a live log that ends twice": lambda asked: [EndOfStored(asked.live, end(10))] * 2,
+    "a live log without head": lambda asked: [EndOfStored(asked.live, {"ts": 10, "log": LOG})],
     "a live log that is acknowledged": lambda asked: [Ok(asked.live, {})],
 }
 
@@ -947,7 +1071,7 @@ def test_an_answer_to_what_was_not_sent_yet_is_a_fault() -> None:
     wire.client.follow(DOC, 0, wire.now_ms)
     live = str(int(page.ref) + 1)
     for frame in (
-        Ok(append.ref, {"ts": 1, "seq": 1}),
+        Ok(append.ref, placed(1)),
         EndOfStored(page.ref, end(0)),
         EndOfStored(live, end(0)),
         Refusal(append.ref, Code.INVALID, "because", {}),
@@ -1011,13 +1135,13 @@ def test_what_nobody_waits_for_is_ignored_and_counted() -> None:
     wire.hear()
     wire.client.forget(pending)
     wire.say(
-        Ok(pending.ref, {"ts": 1, "seq": 1}),
+        Ok(pending.ref, placed(1)),
         Presence("notes/other", "p", None, {"name": "Bob"}),
         Refusal(None, Code.RATE_LIMITED, "slowly", {}),
         Closed(pending.ref, "closed"),
     )
     assert wire.client.ignored == 4
-    assert wire.client.take_events() == [Settled(pending.ref)]
+    assert wire.client.take_events() == [Admitted(), Settled(pending.ref)]
 
 
 REF = st.sampled_from([str(n) for n in range(12)] + ["x"])
@@ -1036,15 +1160,25 @@ def _delivered(stamps: list[Any]) -> list[list[Any]]:
 
 
 FRAMES = st.one_of(
-    st.builds(lambda ref, ts: ["OK", ref, {"ts": ts, "revision": "0" * 64}], REF, STAMP),
+    st.builds(
+        lambda ref, ts, log: ["OK", ref, {"ts": ts, "log": log, "revision": "0" * 64}],
+        REF,
+        STAMP,
+        LOGS,
+    ),
     st.builds(
         lambda ref, stamps: ["ELEMENTS", ref, _delivered(stamps), *[{}] * len(stamps)],
         REF,
         st.lists(STAMP, max_size=3),
     ),
     st.builds(
-        lambda ref, ts, log, more: ["EOSE", ref, {"ts": ts, "log": log, "more": more}],
+        lambda ref, ts, head, log, more: [
+            "EOSE",
+            ref,
+            {"ts": ts, "head": head, "log": log, "more": more},
+        ],
         REF,
+        STAMP,
         STAMP,
         LOGS,
         st.booleans(),
@@ -1192,7 +1326,7 @@ class HonestRelay:
     def take(self, frame: ClientFrame) -> None:
         match frame:
             case Append():
-                self.to_client.append(Ok(frame.ref, {"ts": self.store(), "seq": 1}))
+                self.to_client.append(Ok(frame.ref, placed(self.store())))
             case Pull():
                 page = [ts for ts in self.log if ts > frame.after]
                 some = page if frame.is_live else page[:3]

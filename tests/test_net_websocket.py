@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from hashlib import sha256
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,11 +19,21 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
+from tests.relay_clients import eventually
 from walstore.canon import canonical_bytes, parse
-from walstore.document import Body, RejectedElementsError, WalDocument
+from walstore.document import (
+    Body,
+    LogBehindError,
+    ReadOnlyError,
+    RejectedElementsError,
+    Rollback,
+    RollbackDetectedError,
+    SnapshotRefusedError,
+    WalDocument,
+)
 from walstore.document.ports import CheckpointTooOldError
 from walstore.errors import TransportError
-from walstore.net import WebSocketTransport, dialling
+from walstore.net import MemorySnapshots, MemoryTransport, WebSocketTransport, dialling
 from walstore.net import following as following_module
 from walstore.net import websocket as websocket_module
 from walstore.net.backoff import Backoff
@@ -37,9 +49,10 @@ from walstore.net.faults import (
 )
 from walstore.net.keeper import Timing
 from walstore.net.status import State, TransportStatus
-from walstore.relay.log import Removal
+from walstore.relay.log import RelayLog, Removal
 from walstore.relay.memory import MemoryLog
 from walstore.relay.server import Relay
+from walstore.relay.sqlite import SqliteLog
 from walstore.signed import Identity, sign_append
 from walstore.testing.transport import Place, TransportContract
 from walstore.wire.frames import (
@@ -73,8 +86,10 @@ HASTE = Backoff(quick_ms_min=0, quick_ms_max=2, pause_ms_min=1, pause_ms_max=20,
 @pytest.fixture(autouse=True)
 async def _deadline() -> AsyncIterator[None]:
     """A test that hangs fails."""
-    async with asyncio.timeout(30):
-        yield
+    loop = asyncio.get_running_loop()
+    given_up = loop.call_later(60, lambda: [task.cancel() for task in asyncio.all_tasks(loop)])
+    yield
+    given_up.cancel()
 
 
 def transport(url: str, who: Identity = ALICE, **options: Any) -> WebSocketTransport:
@@ -257,6 +272,16 @@ async def test_presence_reaches_the_others_and_comes_back_after_a_restart() -> N
         assert follow.peers == {}
 
 
+async def test_presences_that_have_to_wait_are_sent_without_anything_else_happening() -> None:
+    async with Relay.serve(MemoryLog()) as relay, transport(relay.url) as peer:
+        await reach_state(peer, State.LIVE)
+        documents = {f"notes/{n}" for n in range(35)}
+        for document_key in documents:
+            peer.set_presence(document_key, {"name": "Alice"})
+        (seen,) = relay.peers
+        await eventually(lambda: seen.present_in == documents)
+
+
 # ── relays that come and go ────────────────────────────────────────────────────────────
 
 
@@ -264,7 +289,7 @@ class Restartable:
     """A relay that can be stopped and started again where it was, on the same log or another."""
 
     def __init__(self) -> None:
-        self.log = MemoryLog()
+        self.log: RelayLog = MemoryLog()
         self.url = ""
         self._port = 0
         self._stop: asyncio.Event | None = None
@@ -410,14 +435,14 @@ async def test_a_log_that_was_pruned_says_so() -> None:
 # ── documents ──────────────────────────────────────────────────────────────────────────
 
 
-def document(peer: WebSocketTransport, who: Identity) -> WalDocument:
+def document(peer: Any, who: Identity, **options: Any) -> WalDocument:
     return WalDocument(
         document_key=DOC,
         transport=peer,
-        snapshot_store=peer,
         identity=who,
         writers=MEMBERS,
         snapshot_role=MEMBERS,
+        **{"snapshot_store": peer, **options},
     )
 
 
@@ -456,6 +481,161 @@ async def test_two_people_edit_one_document_and_a_third_starts_from_its_snapshot
             for each in (left, right, third):
                 assert each.text("body") == "> Hello, world 🦉"
                 assert each.field("title") == "Zoë"
+
+
+# ── relays that are rolled back ────────────────────────────────────────────────────────
+
+
+class Vault:
+    """A relay on a SQLite file that can be put back to what it was."""
+
+    def __init__(self, server: Restartable, path: Path) -> None:
+        self._server = server
+        self._path = path
+        self._stack = AsyncExitStack()
+
+    async def start(self) -> None:
+        self._server.log = await self._stack.enter_async_context(SqliteLog.open(self._path))
+        await self._server.start()
+
+    async def stop(self) -> None:
+        await self._server.stop()
+        await self._stack.aclose()
+
+    async def save(self, name: str, *peers: WebSocketTransport) -> None:
+        """Keep a copy of the database as it is now."""
+        await self.stop()
+        shutil.copy(self._path, self._path.with_name(name))
+        await self.start()
+        for peer in peers:
+            await reach_state(peer, State.LIVE)
+
+    async def put_back(self, name: str, *peers: WebSocketTransport) -> None:
+        """Have the relay go on from an older copy."""
+        await self.stop()
+        for each in self._path.parent.glob(f"{self._path.name}*"):
+            each.unlink()
+        shutil.copy(self._path.with_name(name), self._path)
+        await self.start()
+        for peer in peers:
+            await reach_state(peer, State.LIVE)
+
+    @property
+    def url(self) -> str:
+        return self._server.url
+
+
+@pytest.fixture
+async def vault(tmp_path: Path) -> AsyncIterator[Vault]:
+    vault = Vault(Restartable(), tmp_path / "relay.db")
+    await vault.start()
+    await vault.save("empty")
+    try:
+        yield vault
+    finally:
+        await vault.stop()
+
+
+@pytest.mark.parametrize("is_followed", [False, True])
+@pytest.mark.parametrize("copy", ["empty", "older"])
+async def test_a_relay_that_was_put_back_says_how_far_it_reaches(
+    vault: Vault, copy: str, is_followed: bool
+) -> None:
+    async with transport(vault.url) as peer, AsyncExitStack() as stack:
+        first = await peer.append(DOC, body(1))
+        await vault.save("older", peer)
+        newest = await peer.append(DOC, body(2))
+        assert await pull_all(peer) == [first, newest]
+        log = peer.log_of(DOC)
+        if is_followed:
+            follow = await stack.enter_async_context(peer.follow(DOC, newest))
+            await peer.pull(DOC, newest)
+        await vault.put_back(copy, peer)
+        if is_followed:
+            # A reader who waits for news is told to look.
+            await follow.wait()
+        head = {"empty": 0, "older": first}[copy]
+        for _ in range(2):
+            with pytest.raises(LogBehindError) as caught:
+                await peer.pull(DOC, newest)
+            assert (caught.value.head, caught.value.checkpoint) == (head, newest)
+            assert not caught.value.retryable
+        # It is the same log, which is why nothing else gives it away.
+        assert await pull_all(peer, head) == []
+        assert peer.log_of(DOC) == log
+        # From there on everything goes on.
+        again = await peer.append(DOC, body(3))
+        assert await pull_all(peer, head) == [again]
+
+
+@pytest.mark.parametrize("copy", ["empty", "older"])
+async def test_a_document_notices_that_its_relay_was_put_back(vault: Vault, copy: str) -> None:
+    events: list[object] = []
+    async with transport(vault.url) as alice, transport(vault.url, BOB) as bob:
+        left = await document(alice, ALICE, on_event=events.append).open()
+        left.set_text("body", "one")
+        await left.commit()
+        await left.pull()
+        await vault.save("older", alice, bob)
+        left.set_text("body", "one two")
+        await left.commit()
+        await left.pull()
+        await vault.put_back(copy, alice, bob)
+        for _ in range(2):
+            with pytest.raises(RollbackDetectedError, match="it ends at"):
+                await left.pull()
+        assert [type(event) for event in events] == [Rollback]
+        with pytest.raises(ReadOnlyError):
+            left.set_text("body", "more")
+        with pytest.raises(ReadOnlyError):
+            await left.commit()
+        left.accept_rollback()
+        # What is gone there stays here, and is neither sent again nor hidden in a snapshot.
+        assert left.text("body") == "one two"
+        assert await left.pull() == 0
+        # What was accepted is not held against the next session.
+        right = await document(bob, BOB, marks=left.marks).open()
+        assert right.text("body") == {"empty": "", "older": "one"}[copy]
+        right.set_field("title", "after")
+        await right.commit()
+        assert await left.pull() == 1
+        assert left.field("title") == "after"
+        left.set_field("by", "Alice")
+        await left.commit()
+        await left.pull()
+        await right.pull()
+        assert right.field("by") == "Alice"
+        assert "two" not in right.text("body")
+        with pytest.raises(SnapshotRefusedError, match="gone from the log"):
+            await left.snapshot()
+        later = await document(alice, ALICE, marks=left.marks).open()
+        assert later.field("by") == "Alice"
+
+
+async def test_a_document_that_opens_from_a_snapshot_beyond_its_log_is_read_only() -> None:
+    snapshots, logs = MemorySnapshots(), MemoryTransport()
+
+    def doc() -> WalDocument:
+        return document(logs, ALICE, snapshot_store=snapshots)
+
+    first = await doc().open()
+    first.set_field("title", "kept")
+    await first.commit()
+    await first.snapshot()
+    logs = MemoryTransport()
+    second = doc()
+    with pytest.raises(RollbackDetectedError):
+        await second.open()
+    assert second.field("title") == "kept"
+    with pytest.raises(ReadOnlyError):
+        second.set_field("title", "other")
+    second.accept_rollback()
+    assert second.current_checkpoint == 0
+    second.set_field("title", "other")
+    await second.commit()
+    await second.pull()
+    assert second.unconfirmed == 0
+    assert second.field("title") == "other"
 
 
 # ── servers that lie and break ─────────────────────────────────────────────────────────
@@ -532,7 +712,7 @@ class Shelf:
             case Append():
                 self.received.append(frame)
                 ts = self.place(frame)
-                await peer.say(Ok(frame.ref, {"ts": ts, "seq": ts}))
+                await peer.say(Ok(frame.ref, {"ts": ts, "seq": ts, "log": LOG}))
             case Pull():
                 rows = [
                     Delivered(ts, ts, each.author, each.signature, each.data)
@@ -542,9 +722,10 @@ class Shelf:
                 if rows:
                     await peer.say(Elements(frame.ref, rows))
                 last = rows[-1].ts if rows else frame.after
-                await peer.say(EndOfStored(frame.ref, {"ts": last, "log": LOG, "more": False}))
+                end = {"ts": last, "log": LOG, "head": len(self.stored), "more": False}
+                await peer.say(EndOfStored(frame.ref, end))
             case PullTail():
-                end = {"ts": frame.upto, "log": LOG, "more": False}
+                end = {"ts": frame.upto, "log": LOG, "head": len(self.stored), "more": False}
                 await peer.say(EndOfStored(frame.ref, end))
             case GetSnapshot():
                 await peer.say(SnapshotPiece(frame.ref, None, None, True, LOG))
@@ -577,6 +758,65 @@ async def test_an_append_whose_connection_dies_is_sent_again_and_stored_once(how
         assert len(shelf.stored) == 1
 
 
+async def test_a_relay_that_keeps_breaking_off_is_not_waited_for() -> None:
+    async def dies(peer: Peer) -> None:
+        await peer.admit()
+        await peer.hear()
+        peer.cut()
+
+    # The connection did not last, so the next attempt is far away: nobody is kept waiting for it.
+    far = Backoff(quick_ms_min=0, quick_ms_max=1, pause_ms_min=10**8, pause_ms_max=10**8)
+    async with scripted(dies) as url, transport(url, backoff=far) as peer:
+        with pytest.raises(OfflineError) as caught:
+            await peer.append(DOC, body(1))
+        assert caught.value.retryable
+        assert peer.status.state is State.OFFLINE
+
+
+async def test_two_thousand_appends_one_after_the_other_are_all_answered() -> None:
+    async with Relay.serve(MemoryLog()) as relay, transport(relay.url) as peer:
+        stamps = [await peer.append(DOC, body(n)) for n in range(2_000)]
+        assert stamps == await pull_all(peer)
+
+
+async def test_appends_of_several_tasks_at_once_are_all_answered() -> None:
+    async with Relay.serve(MemoryLog()) as relay, transport(relay.url) as peer:
+
+        async def write(task: int) -> list[int]:
+            return [await peer.append(DOC, body(1_000 * task + n)) for n in range(250)]
+
+        stamps = await asyncio.gather(*map(write, range(8)))
+        assert all(each == sorted(each) for each in stamps)
+        assert sorted(ts for each in stamps for ts in each) == await pull_all(peer)
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_whenever_the_connection_breaks_every_append_is_stored_once(seed: int) -> None:
+    chance = random.Random(seed)
+    async with Relay.serve(MemoryLog()) as relay, transport(relay.url) as peer:
+        is_over = False
+
+        async def write(task: int) -> list[int]:
+            stamps: list[int] = []
+            while not is_over:
+                element = body(1_000_000 * task + len(stamps))
+                # No answer at all would be a wake-up that was lost; it is not waited out.
+                stamps.append(await peer.append(DOC, element))
+            return stamps
+
+        writing = [asyncio.create_task(write(task)) for task in range(8)]
+        for _ in range(200):
+            await reach_state(peer, State.LIVE)
+            for _ in range(chance.randrange(30)):
+                await asyncio.sleep(0)
+            for each in relay.peers:
+                each._socket.transport.abort()
+            await reach(peer, lambda status: status.state is not State.LIVE)
+        is_over = True
+        stamps = [ts for each in await asyncio.gather(*writing) for ts in each]
+        assert sorted(stamps) == await pull_all(peer)
+
+
 async def test_an_append_whose_relay_does_not_come_back_may_be_tried_again() -> None:
     gone = asyncio.Event()
 
@@ -604,7 +844,7 @@ async def test_what_was_acknowledged_and_forgotten_is_sent_again_by_the_document
             frame = await peer.hear()
             if isinstance(frame, Append):
                 shelf.received.append(frame)
-                await peer.say(Ok(frame.ref, {"ts": 1, "seq": 1}))
+                await peer.say(Ok(frame.ref, {"ts": 1, "seq": 1, "log": LOG}))
                 await peer.socket.close()
             else:
                 await shelf.answer(peer, frame)
@@ -695,7 +935,7 @@ async def test_answers_may_be_late_and_in_any_order() -> None:
         for frame in reversed(frames):
             assert isinstance(frame, Append)
             ts = int(parse(frame.data)["n"]) + 1  # type: ignore[call-overload,index]
-            await peer.say(Ok(frame.ref, {"ts": ts, "seq": ts}))
+            await peer.say(Ok(frame.ref, {"ts": ts, "seq": ts, "log": LOG}))
         await peer.socket.wait_closed()
 
     async with scripted(backwards) as url, transport(url) as peer:
@@ -1024,11 +1264,9 @@ async def test_attempts_are_paced_by_the_back_off() -> None:
     enough = asyncio.Event()
 
     async def sleep(seconds: float) -> None:
-        if seconds != 0.5:
-            pauses.append(seconds)
+        pauses.append(seconds)
         if len(pauses) == 8:
             enough.set()
-        if len(pauses) >= 8 or seconds == 0.5:
             await asyncio.Event().wait()
 
     def refuse(url: str) -> Any:

@@ -290,7 +290,7 @@ async def test_there_is_no_hole_when_live_begins_amid_appends(relay: Relay, is_f
             await readers[place].say(tail("live", live=True))
             seqs: list[int] = []
             while len(seqs) < total:
-                seqs += [seq for seq, _ in (await readers[place].get(Events, "live")).events]
+                seqs += [each.seq for each in (await readers[place].get(Events, "live")).events]
             return seqs
 
         results = await asyncio.gather(
@@ -351,7 +351,7 @@ async def test_what_is_stored_while_the_last_page_is_on_its_way_is_not_lost(
         if is_feed:
             seqs: list[int] = []
             while len(seqs) <= stored:
-                seqs += [seq for seq, _ in (await ben.get(Events, "live")).events]
+                seqs += [each.seq for each in (await ben.get(Events, "live")).events]
         else:
             seqs = [each.seq for each in await ben.elements(stored + 1)]
         assert seqs == list(range(1, stored + 2))
@@ -364,12 +364,35 @@ async def test_a_page_says_whether_there_is_more(relay: Relay) -> None:
         assert numbers(await anna.elements(2, ref="p")) == [0, 1]
         end = await anna.get(EndOfStored, "p")
         log = log_id(relay.log.relay_id, DOCUMENT)
-        assert end.result == {"ts": places[1], "log": log, "floor": 0, "more": True}
+        wanted = {"ts": places[1], "log": log, "floor": 0, "head": places[4], "more": True}
+        assert end.result == wanted
         await anna.say(Pull("p", DOCUMENT, log, places[1], 1000, False))
         assert numbers(await anna.elements(3, ref="p")) == [2, 3, 4]
         assert (await anna.get(EndOfStored, "p")).result["more"] is False
         await anna.say(Pull("p", DOCUMENT, log, places[4], 1000, False))
         assert (await anna.get(EndOfStored, "p")).result["ts"] == places[4]
+
+
+async def test_how_far_a_log_reaches_is_told_whatever_was_asked_for(relay: Relay) -> None:
+    async with speaking(relay.url, ANNA) as anna:
+        await anna.say(Pull("p", DOCUMENT, None, 7, 10, False))
+        assert (await anna.get(EndOfStored, "p")).result["head"] == 0
+        places = [(await anna.append(ANNA, DOCUMENT, {"n": n})).result["ts"] for n in range(3)]
+        await relay.log.compact([Removal(DOCUMENT, (), places[2])])
+        for frame in (
+            Pull("p", DOCUMENT, None, places[2], 10, False),
+            Pull("p", DOCUMENT, None, TS_MAX, 10, False),
+            Pull("p", DOCUMENT, None, TS_MAX, 10, True),
+            PullTail("p", DOCUMENT, None, TS_MAX, 10),
+        ):
+            await anna.say(frame)
+            assert (await anna.get(EndOfStored, "p")).result["head"] == places[2]
+
+
+async def test_an_acknowledgement_names_the_log(relay: Relay) -> None:
+    async with speaking(relay.url, ANNA) as anna:
+        answer = await anna.append(ANNA, DOCUMENT, {"n": 1})
+        assert answer.result["log"] == log_id(relay.log.relay_id, DOCUMENT)
 
 
 async def test_the_newest_elements_come_ascending(relay: Relay) -> None:
@@ -409,7 +432,7 @@ async def test_a_ref_that_is_used_again_follows_only_the_new_document(relay: Rel
         await anna.say(tail("live", live=True))
         await anna.events("live")
         await anna.append(ANNA, "notes/b", {"n": 3})
-        assert [seq for seq, _ in (await anna.get(Events, "live")).events] == [3]
+        assert [each.seq for each in (await anna.get(Events, "live")).events] == [3]
         assert await anna.silence() == []
 
 
@@ -639,9 +662,9 @@ async def test_a_live_tail_whose_page_was_cut_goes_on_by_itself(relay: Relay) ->
         await anna.say(tail(limit=2, live=True))
         found, end = await anna.events("feed")
         assert ([seq for seq, _ in found], end.result) == ([1, 2], {"seq": 2, "more": True})
-        assert [seq for seq, _ in (await anna.get(Events, "feed")).events] == [3, 4, 5]
+        assert [each.seq for each in (await anna.get(Events, "feed")).events] == [3, 4, 5]
         await anna.append(ANNA, DOCUMENT, {"n": 5})
-        assert [seq for seq, _ in (await anna.get(Events, "feed")).events] == [6]
+        assert [each.seq for each in (await anna.get(Events, "feed")).events] == [6]
 
 
 async def test_a_long_feed_comes_in_frames_of_at_most_128(relay: Relay) -> None:
@@ -663,7 +686,7 @@ async def test_several_followers_of_a_feed_see_the_same_seqs(relay: Relay) -> No
         await ben.append(BEN, DOCUMENT, {"n": 2})
         heard = [await each.get(Events, "feed") for each in (anna, ben)]
         assert heard[0] == heard[1]
-        assert [seq for seq, _ in heard[0].events] == [2]
+        assert [each.seq for each in heard[0].events] == [2]
 
 
 async def test_what_was_compacted_is_told_in_its_place(relay: Relay) -> None:
@@ -696,6 +719,7 @@ async def test_below_the_replay_window_a_client_has_to_bootstrap(relay: Relay) -
         assert refusal.code is Code.CHECKPOINT_TOO_OLD
         assert refusal.details == {"min_seq": 4}
         assert "min_seq is 4" in refusal.message
+        assert await anna.get(Closed, "feed") == Closed("feed", refusal.message)
         await anna.say(tail(since=3))
         found, _ = await anna.events("feed")
         assert [seq for seq, _ in found] == [4, 5]
@@ -723,6 +747,26 @@ async def test_a_bootstrap_shows_what_is_current_and_a_tail_goes_on(relay: Relay
         await anna.say(tail(since=end.result["seq"], live=True))
         found, _ = await anna.events("feed")
         assert [seq for seq, _ in found] == [7]
+
+
+async def test_a_bootstrap_can_be_read_in_parts(relay: Relay) -> None:
+    async with speaking(relay.url, ANNA) as anna:
+        for number in range(5):
+            document = f"notes/{number}"
+            ts = (await anna.append(ANNA, document, {"n": number})).result["ts"]
+            await anna.put(document, snapshot_text(ANNA, document, upto_ts=ts), replaces=None)
+        await anna.say(bootstrap()._replace(limit=2))
+        found, end = await anna.events("boot")
+        assert ([seq for seq, _ in found], end.result) == ([2, 4], {"seq": 4, "more": True})
+        # What replaces a snapshot meanwhile is for the tail that follows.
+        ts = (await anna.append(ANNA, "notes/2", {"n": 9})).result["ts"]
+        newer = snapshot_text(ANNA, "notes/2", upto_ts=ts, writer_seq={ANNA.public_key: 2})
+        current = await anna.snapshot("notes/2")
+        assert current is not None
+        assert isinstance(await anna.put("notes/2", newer, replaces=revision_of(current)), Ok)
+        await anna.say(bootstrap()._replace(limit=2, since=4, until_seq=10))
+        found, end = await anna.events("boot")
+        assert ([seq for seq, _ in found], end.result) == ([8, 10], {"seq": 10, "more": False})
 
 
 async def test_a_bootstrap_amid_writes_is_one_consistent_read(relay: Relay) -> None:
@@ -902,8 +946,8 @@ async def test_a_snapshot_of_several_megabytes_goes_there_and_back(relay: Relay)
         assert isinstance(await anna.put(DOCUMENT, text, replaces=None), Ok)
         assert await ben.snapshot(DOCUMENT) == text
         # The feed names it, and does not carry it.
-        ((seq, event),) = (await ben.get(Events, "feed")).events
-        assert (seq, event["snapshot"]) == (2, None)
+        ((seq, event, payload),) = (await ben.get(Events, "feed")).events
+        assert (seq, payload) == (2, None)
         assert await ben.snapshot(DOCUMENT, event["id"]) == text
 
 
@@ -1090,7 +1134,9 @@ async def test_who_is_revoked_hears_nothing_more(log: RelayLog) -> None:
         for ref in ("live", "feed"):
             assert (await ben.refusal(ref)).code is Code.RESTRICTED
         await anna.append(ANNA, DOCUMENT, {"n": 2})
-        assert all(isinstance(each, Closed) for each in await ben.silence())
+        left = await ben.silence()
+        assert all(isinstance(each, Closed) for each in left)
+        assert {each[0] for each in left} == {"live", "feed"}
         # An older grant that is sent again gives nothing back.
         await ben.say(revoking(at_ms=1, roles=["read"]))
         await ben.outcome("grant")

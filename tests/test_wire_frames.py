@@ -41,6 +41,7 @@ from walstore.wire.frames import (
     RelayFrame,
     Request,
     SetPresence,
+    Shown,
     SnapshotPiece,
     client_frame,
     elements_body,
@@ -171,7 +172,11 @@ relay_frames: st.SearchStrategy[RelayFrame] = st.one_of(
         st.text("0123456789abcdef", min_size=32, max_size=32),
     ),
     st.builds(FeedStatus, refs, json_objects),
-    st.builds(Events, refs, st.lists(st.tuples(places, json_objects), max_size=3)),
+    st.builds(
+        Events,
+        refs,
+        st.lists(st.builds(Shown, places, json_objects, st.none() | element_data), max_size=3),
+    ),
     st.builds(EventStatus, refs, json_objects),
     st.builds(Presence, documents, refs, st.none() | keys, st.none() | json_objects),
     st.builds(Closed, refs, texts),
@@ -188,6 +193,15 @@ def test_what_a_client_says_is_what_a_relay_hears(frame: ClientFrame) -> None:
 def test_what_a_relay_says_is_what_a_client_hears(frame: RelayFrame) -> None:
     assert read_relay_frame(relay_frame(frame)) == frame
     assert read_relay_frame(relay_frame(frame).decode()) == frame
+
+
+@given(refs, st.lists(st.none() | element_data, min_size=1, max_size=5))
+@example("r", [rb'{"a":"\ud800"}', None, b"{}", b'{"b":"],{"}', None])
+def test_the_payloads_of_events_come_back_to_the_byte(
+    ref: str, payloads: list[bytes | None]
+) -> None:
+    events = [Shown(place, {"id": KEY}, each) for place, each in enumerate(payloads, start=1)]
+    assert read_relay_frame(relay_frame(Events(ref, events))) == Events(ref, events)
 
 
 @given(refs, st.lists(element_data, min_size=1, max_size=5))
@@ -507,9 +521,16 @@ def test_elements_whose_sizes_lie_are_refused(data: list[bytes], lies: list[int]
         b'["ELEMENTS","r",[[1,1,"a","b",2,3]],{}]',
         b'["ELEMENTS","r",[[1,1,"a","b",2]],[]]',
         b'["ELEMENTS","r",[[1,1,"a","b",4]],"{}"]',
-        b'["EVENTS","r",[[true,{}]]]',
-        b'["EVENTS","r",[[1,[]]]]',
+        b'["EVENTS","r"]',
         b'["EVENTS","r",{}]',
+        b'["EVENTS","r",[[1,{}]]]',
+        b'["EVENTS","r",[[true,{},null]]]',
+        b'["EVENTS","r",[[1,[],null]]]',
+        b'["EVENTS","r",[[1,{},null]],{}]',
+        b'["EVENTS","r",[[1,{},2]]]',
+        b'["EVENTS","r",[[1,{},true]],{}]',
+        b'["EVENTS","r",[[1,{},7]],{"a":1,"b":2}]',
+        b'["EVENTS","r",[[1,{},18446744073709551615]],{}]',
         b'["OK","r",[]]',
         b'["OK",null,{}]',
         b'["ERR","r","malformed","",[]]',
@@ -569,7 +590,7 @@ SPECIMENS = [
                 Delivered(2, 2, KEY, SIGNATURE, b'{"b":[{},{}]}'),
             ],
         ),
-        Events("r", [(1, {"id": KEY})]),
+        Events("r", [Shown(1, {"id": KEY}, b'{"a":[{},{}]}'), Shown(2, {}, None)]),
         SnapshotPiece("r", REVISION, "{}", True, LOG),
         Presence("d", "1", KEY, None),
         Refusal(None, Code.STORAGE, "no", {}),

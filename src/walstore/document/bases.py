@@ -62,7 +62,8 @@ class ListBase:
         if self._segments != [(0, length, 0)] or len(self._edits) > _EDITS_READ_MAX:
             return None
         value = self.value
-        return value if isinstance(value, str) else None
+        # What was at its end may be gone.
+        return value if isinstance(value, str) and len(value) == length else None
 
     def is_of(self, value: Shown) -> bool:
         """Whether this very value was shown, and still is all of the list."""

@@ -157,7 +157,7 @@ class WalStore:
         self._status_callbacks: dict[object, Callable[[StoreStatus], None]] = {}
         self._told_status: StoreStatus | None = None
         self._was_live = False
-        self._undo = UndoStack(author=identity.public_key)
+        self._undo_stack: UndoStack | None = None
         self._undo_keeping: UndoKeeping | None = None
         self._has_stepped = False
         self._selection: Selection | None = None
@@ -350,7 +350,6 @@ class WalStore:
             self._undo_keeping = UndoKeeping(
                 self._file, document_key=self.key, author=own, encryptor=self._encryptor
             )
-            self._undo = self._undo_keeping.load()
         return WalDocument(
             self.key,
             transport=replica,
@@ -673,6 +672,15 @@ class WalStore:
     def undo_boundary(self) -> None:
         """Let the next edit be a step of its own, however soon it follows."""
         self._undo.boundary()
+
+    @property
+    def _undo(self) -> UndoStack:
+        """The steps, read when they are first needed: opening does not wait for them."""
+        if self._undo_stack is None:
+            keeping = self._undo_keeping
+            new = UndoStack(author=self.identity.public_key)
+            self._undo_stack = new if keeping is None else keeping.load()
+        return self._undo_stack
 
     def _move(
         self, move: Callable[[WalDocument], Undone | None], origin: Literal["undo", "redo"]
