@@ -617,7 +617,7 @@ async def test_a_table_that_is_missing_is_damage(log: PostgresLog, dsn: str) -> 
 
 async def test_a_database_that_was_replaced_is_not_written_to(log: PostgresLog, dsn: str) -> None:
     await log.append([element("1")], NOW_MS)
-    tables = ("head", "documents", "events", "readers", "grants", "settings")
+    tables = ("head", "documents", "events", "readers", "grants", "records", "settings")
     _execute(dsn, "DROP TABLE " + ", ".join(f"walstore_{table}" for table in tables))
     async with await PostgresLog.open(dsn) as other:
         assert other.relay_id != log.relay_id
