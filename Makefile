@@ -17,9 +17,9 @@ check: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-## demo: two replicas edit one document offline, then meet
+## demo: an embedded relay and the editor; without a terminal, a scripted session of two people
 demo: $(STAMP)
-	$(BIN)/python examples/two_replicas.py
+	$(BIN)/python -m examples.textual_editor --demo
 
 ## bench: walstore beside its peers in one run, as ratios (QUICK=1 for a short one)
 bench: $(STAMP)

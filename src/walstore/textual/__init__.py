@@ -14,7 +14,7 @@ from walstore.textual.bindings import (
     bind_table,
     bind_toggle,
 )
-from walstore.textual.carets import RemoteCaret, author_color, color_of, name_of
+from walstore.textual.carets import RemoteCaret, author_color, color_of, name_of, session_of
 from walstore.textual.text_area import CollabTextArea, NotTextError
 from walstore.textual.text_document import shown
 
@@ -32,5 +32,6 @@ __all__ = [
     "bind_toggle",
     "color_of",
     "name_of",
+    "session_of",
     "shown",
 ]

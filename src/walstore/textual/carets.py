@@ -74,6 +74,11 @@ class RemoteCaret(NamedTuple):
     end: Location
 
 
+def session_of(person: Person) -> str:
+    """The name of somebody's session, which nobody else has."""
+    return f"{person.author}:{person.session}"
+
+
 def color_of(person: Person) -> str:
     """Somebody's colour: the one that they say, or always the same one for their key."""
     return author_color(person.author) if person.color is None else person.color
@@ -102,8 +107,9 @@ def remote_carets(
             continue
         end = document.location(cursor.position)
         start = end if cursor.origin is None else document.location(cursor.origin)
-        session = f"{person.author}:{person.session}"
-        carets.append(RemoteCaret(session, name_of(person), color_of(person), start, end))
+        carets.append(
+            RemoteCaret(session_of(person), name_of(person), color_of(person), start, end)
+        )
     return tuple(carets)
 
 

@@ -1,0 +1,1 @@
+"""A note that several people write together, in a terminal: `python -m examples.textual_editor`."""

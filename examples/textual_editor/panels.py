@@ -1,0 +1,193 @@
+"""What stands around the text: who is here, what is tagged and to do, how the store stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.widgets import Input, Label, OptionList, Static
+
+from walstore import WalStore, WalStoreError
+from walstore.textual import Person, bind_options, color_of, name_of, session_of, shown
+
+# States that a store may have, as a reader would say them.
+_STATES = {
+    "local": ("○", "on this computer only"),
+    "connecting": ("◌", "connecting"),
+    "live": ("●", "live"),
+    "offline": ("○", "offline"),
+    "refused": ("✕", "refused"),
+    "closed": ("✕", "closed"),
+}
+
+
+class People(Static):
+    """Who is at the document."""
+
+    def __init__(self, store: WalStore, *, following: Callable[[], str | None]) -> None:
+        super().__init__(id="people", markup=False)
+        self._store = store
+        self._following = following
+
+    def on_mount(self) -> None:
+        """Be told who comes and goes."""
+        self._subscription = self._store.presence.subscribe(lambda _: self.show())
+        self.show()
+
+    def on_unmount(self) -> None:
+        """Be told no more."""
+        self._subscription.close()
+
+    def show(self) -> None:
+        """Show who is here by now."""
+        presence, following = self._store.presence, self._following()
+        me = presence.me
+        lines = [] if me is None else [_dot(me) + f"{name_of(me)} (you)"]
+        for person in presence.others():
+            is_followed = following == session_of(person)
+            lines.append(_dot(person) + name_of(person) + (" ← followed" if is_followed else ""))
+        content = Content("\n").join(lines)
+        if content != self.content:
+            self.update(content)
+
+
+def _dot(person: Person) -> Content:
+    return Content.styled("  ", f"on {color_of(person)}") + " "
+
+
+class Status(Static):
+    """How the store stands, in one line."""
+
+    def __init__(self, store: WalStore) -> None:
+        super().__init__(id="status", markup=False)
+        self._store = store
+
+    def on_mount(self) -> None:
+        """Be told how it stands."""
+        self._end = self._store.on_status(lambda _: self.show())
+        # Edits that are not sent yet are told by nobody.
+        self.set_interval(0.5, self.show)
+        self.show()
+
+    def on_unmount(self) -> None:
+        """Be told no more."""
+        self._end()
+
+    def show(self) -> None:
+        """Show how it stands now."""
+        status = self._store.status
+        sign, state = _STATES[status.state]
+        parts = [f"{sign} {state}", f"{status.unsent} unsent" if status.unsent else "all sent"]
+        if status.state == "local":
+            parts = [f"{sign} {state}"]
+        if status.lag_ms is not None:
+            parts.append(f"lag {status.lag_ms} ms")
+        wrong = [
+            f"{len(found)} {what}"
+            for found, what in (
+                (status.gaps, "missing"),
+                (status.forks, "forked"),
+                (status.rejected, "rejected"),
+            )
+            if found
+        ]
+        if status.unreadable:
+            wrong.append(f"{status.unreadable} sealed for others")
+        if status.is_read_only:
+            wrong.append("read only")
+        reason = [shown(status.reason)] if status.reason and status.state == "refused" else []
+        line = "  ·  ".join([*parts, *wrong, *reason])
+        if line != self.content:
+            # It is one line, whatever it says: the screen need not be laid out anew.
+            self.update(line, layout=False)
+        self.set_class(status.state == "live" and not wrong, "-live")
+        self.set_class(status.state not in ("live", "local") and not wrong, "-away")
+        self.set_class(bool(wrong), "-wrong")
+
+
+class Rows(OptionList):
+    """A list of the document, of which a row can be picked or removed."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("delete,backspace", "remove_row", "Remove", show=False)
+    ]
+
+    def __init__(self, store: WalStore, path: str, show: Callable[[Any], str]) -> None:
+        super().__init__(id=path)
+        self._store = store
+        self._path = path
+        self._show = show
+
+    def on_mount(self) -> None:
+        """Show the list."""
+        bind_options(self, self._store, self._path, show=self._show)
+
+    def action_remove_row(self) -> None:
+        """Remove the row that is highlighted."""
+        if self.highlighted is not None:
+            self.edit(lambda index: self._store.remove(self._path, index))
+
+    def edit(self, edit: Callable[[int], object]) -> None:
+        """Edit the row that is highlighted."""
+        if self.highlighted is None:
+            return
+        try:
+            edit(self.highlighted)
+        except WalStoreError as error:
+            self.notify(str(error), severity="error", markup=False)
+
+
+class Side(Vertical):
+    """People, tags and the things to do."""
+
+    def __init__(self, store: WalStore, *, following: Callable[[], str | None]) -> None:
+        super().__init__(id="side")
+        self._store = store
+        self._following = following
+
+    def compose(self) -> ComposeResult:
+        """Stack them."""
+        yield Label("People", classes="heading")
+        yield People(self._store, following=self._following)
+        yield Label("Tags", classes="heading")
+        yield Rows(self._store, "tags", str)
+        yield Input(placeholder="new tag", id="new-tag")
+        yield Label("To do", classes="heading")
+        yield Rows(self._store, "todo", show_task)
+        yield Input(placeholder="new task", id="new-task")
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Append what was typed."""
+        event.stop()
+        text = event.value.strip()
+        if not text:
+            return
+        value = text if event.input.id == "new-tag" else {"what": text, "done": False}
+        try:
+            self._store.list("tags" if event.input.id == "new-tag" else "todo").append(value)
+        except WalStoreError as error:
+            self.notify(str(error), severity="error", markup=False)
+        else:
+            event.input.value = ""
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Tick a task, or untick it."""
+        event.stop()
+        rows = event.option_list
+        if not isinstance(rows, Rows) or rows.id != "todo":
+            return
+        task = self._store.list("todo")[event.option_index]
+        if isinstance(task, dict):
+            done = {**task, "done": task.get("done") is not True}
+            rows.edit(lambda index: self._store.list("todo").__setitem__(index, done))
+
+
+def show_task(task: Any) -> str:
+    """A task as a line; whatever others have put there is shown too."""
+    if not isinstance(task, dict):
+        return f"? {task}"
+    return f"{'☑' if task.get('done') is True else '☐'} {task.get('what', '')}"
