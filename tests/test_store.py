@@ -710,3 +710,19 @@ def test_a_text_reads_as_it_is_whoever_has_edited_it(
                 assert editor.text("body") == reader.text("body")
 
     asyncio.run(run())
+
+
+async def test_the_whole_history_is_read_from_the_file_without_a_network(tmp_path: Path) -> None:
+    log, path = MemoryTransport(), tmp_path / "a.db"
+    async with WalStore.open("doc", identity=ADA, path=path, relay=log) as store:
+        for text in ("one", "one two", "one two three"):
+            store.set_text("body", text)
+            await store.flush()
+        await store.pull()
+    async with WalStore.open("doc", identity=ADA, path=path) as store:
+        assert not store.history()
+        past = await store.load_history()
+        texts = ["".join(past.at(version.ts)["body"]) for version in past.versions()]
+        assert texts == ["one", "one two", "one two three"]
+        assert [part.ts for part in past.blame("body")] == [each.ts for each in past.versions()]
+        assert past.diff(past.versions()[0].ts, past.versions()[1].ts)

@@ -70,6 +70,18 @@ class Replica:
         pending = self._file.pending()
         return bool(self._file.head() or pending.recorded or pending.bodies)
 
+    def whole(self) -> Transport:
+        """Where the log can be read from its beginning: here, if all of it is, else elsewhere.
+
+        Raises:
+            NoRelayError: It is not all here, and there is nowhere else.
+        """
+        if self._file is not None and not self._floor:
+            return Replica(file=self._file, transport=None, snapshots=None)
+        if self._transport is None:
+            raise NoRelayError
+        return self._transport
+
     async def append(self, document_key: str, body: Body) -> int:
         """Append to the log elsewhere.
 

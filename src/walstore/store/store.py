@@ -54,6 +54,7 @@ from walstore.store.undo import Selected, Undone, UndoStack
 from walstore.store.undo import select as select_at
 from walstore.store.undo_keeping import UndoKeeping
 from walstore.store.undo_record import Selection
+from walstore.store.whole_history import WholeHistory
 
 _logger = logging.getLogger("walstore.store")
 
@@ -951,6 +952,27 @@ class WalStore:
     def history(self) -> Sequence[Version]:
         """The committed versions since the state that this session was opened from."""
         return self.document.history()
+
+    async def load_history(self) -> WholeHistory:
+        """Read the log from its beginning: all versions, and who wrote what.
+
+        Raises:
+            PrunedLogError: The beginning was let go of.
+            TransportError: It is not all here, and cannot be read elsewhere now.
+        """
+        assert self._replica is not None
+        document = WalDocument(
+            self.key,
+            transport=self._replica.whole(),
+            identity=self.identity,
+            writers=self._writers,
+            snapshot_role=(),
+            encryptor=self._encryptor,
+            revoked=_nobody if self._sharing is None else self._sharing.membership.revoked,
+            posture="re-derive",
+            on_author_error="skip",
+        )
+        return WholeHistory(await document.open())
 
     def at(self, version: int) -> dict[str, Any]:
         """The document as it was after the element with a `ts`."""

@@ -96,8 +96,8 @@ class CollabTextArea(TextView):
         Args:
             store: The store; it is open as long as the widget is mounted.
             path: The name of the text.
-            presence: Tells where the others are, and is told where we are; the store's own, if
-                it has one, if left out.
+            presence: Tells where the others are, and is told where we are; the store's own if
+                left out.
             options: What a `TextArea` takes, but for a text and a language.
         """
         self.store = store
@@ -120,9 +120,8 @@ class CollabTextArea(TextView):
         """Be bound to the text."""
         self._subscriptions = [self.store.subscribe(self.path, self._changed)]
         if self._presence is None:
-            self._presence = getattr(self.store, "presence", None)
-        if self._presence is not None:
-            self._subscriptions.append(self._presence.subscribe(self._people_changed))
+            self._presence = self.store.presence
+        self._subscriptions.append(self._presence.subscribe(self._people_changed))
         self._catch_up()
         self._find_carets()
 
