@@ -7,9 +7,9 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from textual.app import App
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList, Static
@@ -102,17 +102,19 @@ async def test_two_people_see_what_the_other_writes_and_where() -> None:
         assert "followed" in str(bo.query_one(People).content)
 
 
-async def test_it_starts_without_a_relay_and_comes_live_when_there_is_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("walstore.store.store._FIRST_OPEN_S", 0.01)
+async def test_it_starts_without_a_relay_and_comes_live_when_there_is_one(tmp_path: Path) -> None:
     async with Relay.serve(MemoryLog()) as relay:
-        port = int(relay.url.rstrip("/").rpartition(":")[2].partition("/")[0])
-    async with editing(person("Ada", f"ws://127.0.0.1:{port}")) as (app, pilot):
+        url = relay.url
+    session = person("Ada", file=tmp_path / "note.walstore")
+    async with editing(session) as (app, pilot):
         await pilot.press("x")
+    session = replace(session, relay=url)
+    async with editing(session) as (app, pilot):
+        assert app.body.text == "x"
+        await pilot.press("y")
         await until(pilot, lambda: "offline" in said(app, "#status"))
         assert "unsent" in said(app, "#status")
-        async with Relay.serve(MemoryLog(), port=port):
+        async with Relay.serve(MemoryLog(), port=int(url.rpartition(":")[2])):
             await until(pilot, lambda: "live" in said(app, "#status"))
             await until(pilot, lambda: "all sent" in said(app, "#status"))
             assert app.query_one(Status).has_class("-live")

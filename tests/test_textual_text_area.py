@@ -392,6 +392,45 @@ async def test_an_edit_of_a_hundred_times_the_lines_is_hardly_more_work(
     assert many < 1.5 * few + 200
 
 
+async def test_edits_of_a_batch_show_one_by_one() -> None:
+    async with edited("text") as (_, area, _, store):
+        with store.batch():
+            area.insert("a")
+            area.insert("b")
+            store.edit_text("body", 6, 0, "!")
+        assert area.text == store.text("body") == "abtext!"
+        assert area.cursor_location == (0, 2)
+
+
+async def test_an_answer_at_the_cursor_goes_behind_it() -> None:
+    async with edited("") as (_, area, pilot, store):
+
+        def close_bracket(_: object) -> None:
+            if store.text("body").count("(") > store.text("body").count(")"):
+                store.edit_text("body", store.text("body").index("(") + 1, 0, ")")
+
+        store.subscribe("body", close_bracket)
+        await pilot.press("left_parenthesis", "x")
+        assert area.text == store.text("body") == "(x)"
+
+
+async def test_a_placeholder_of_several_lines_comes_and_goes() -> None:
+    async with edited("") as (app, area, pilot, store):
+        area.placeholder = "Write\nhere"
+        await pilot.pause()
+
+        def drawn() -> list[str]:
+            return [strip.text.strip(" ▊▎▔▁") for strip in app.screen._compositor.render_strips()]
+
+        assert drawn()[1:3] == ["Write", "here"]
+        store.set_text("body", "x")
+        await pilot.pause()
+        assert drawn()[1:3] == ["x", ""]
+        store.set_text("body", "")
+        await pilot.pause()
+        assert drawn()[1:3] == ["Write", "here"]
+
+
 # ── what others edit ───────────────────────────────────────────────────────────────────
 
 LINES = "first\nsecond\nthird\nfourth"
