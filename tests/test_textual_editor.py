@@ -20,6 +20,7 @@ from examples.textual_editor.screens import HelpScreen, HistoryScreen, written_b
 from examples.textual_editor.sessions import Session, load_identity
 from walstore import Identity
 from walstore.relay import MemoryLog, Relay
+from walstore.signed.card import Card
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -156,7 +157,7 @@ async def test_a_document_is_shared_by_invitation_and_revoked() -> None:
             await until(left, lambda: "all sent" in said(ada, "#status"))
             await left.press("f3")
             field = ada.screen.query_one(Input)
-            field.value = guest.card
+            field.value = Card.of(guest.identity).line
             field.focus()
             await left.press("enter")
             line = ada.screen.query_one("#invitation", Static)

@@ -89,7 +89,7 @@ class EditorApp(App[Session]):
     def action_share(self) -> None:
         """Show who may write."""
         self.push_screen(
-            ShareScreen(self.store, command=self.session.command, card=self.session.card)
+            ShareScreen(self.store, command=self.session.command, card=self.store.card)
         )
 
     def action_open(self) -> None:

@@ -9,7 +9,6 @@ from hashlib import sha256
 from pathlib import Path
 
 from walstore import ALLOW_ANY, Identity, WalStore
-from walstore.signed.card import Card
 
 # Invitations begin with this; document keys do not.
 _INVITATION = "walstore-invitation"
@@ -65,11 +64,6 @@ class Session:
         relay = [] if self.relay is None else ["--relay", self.relay]
         python = [sys.executable, "-m", "examples.textual_editor"]
         return shlex.join([*python, *relay, "--document", self.document, "--name", "Bo"])
-
-    @property
-    def card(self) -> str:
-        """What to hand to whoever is to invite us."""
-        return Card.of(self.identity).line
 
     def other(self, wanted: str) -> Session:
         """The same for another document: a key, or the invitation to one."""

@@ -35,6 +35,7 @@ from walstore.local import LocalFile, LocalFileClosedError
 from walstore.sealed.encryptor import Encryptor, PlainEncryptor
 from walstore.sealed.native import NativeEncryptor
 from walstore.signed import Identity
+from walstore.signed.card import Card
 from walstore.signed.invitation import Invitation
 from walstore.store.binding import Binding, Setter, bind
 from walstore.store.change import Change, CrdtState, changes_of, coalesce, replaced
@@ -63,7 +64,7 @@ T = TypeVar("T")
 
 # Edits rest this long before they are committed by themselves, and wait this long at most.
 AUTOCOMMIT_MS = 100
-_AUTOCOMMIT_MS_MAX = 1000
+_AUTOCOMMIT_MS_MAX = 300
 
 # Elements that an opening may have to read before it takes a snapshot for all.
 SNAPSHOT_AFTER = 1000
@@ -895,6 +896,11 @@ class WalStore:
                 _logger.info("no snapshot was taken: %s", error)
 
         self._spawn(work())
+
+    @property
+    def card(self) -> str:
+        """What to hand to the owner of a document to be invited: one line, and no secret."""
+        return Card.of(self.identity).line
 
     @property
     def sharing(self) -> Sharing:
