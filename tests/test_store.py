@@ -726,3 +726,32 @@ async def test_the_whole_history_is_read_from_the_file_without_a_network(tmp_pat
         assert texts == ["one", "one two", "one two three"]
         assert [part.ts for part in past.blame("body")] == [each.ts for each in past.versions()]
         assert past.diff(past.versions()[0].ts, past.versions()[1].ts)
+
+
+async def test_a_name_is_given_to_a_version_and_found_again() -> None:
+    async with store_of(ADA, MemoryTransport()) as store:
+        store.set_text("body", "draft")
+        store.name_version("first draft")
+        store.set_text("body", "final")
+        await store.flush()
+        await store.pull()
+        version = store.find_version("first draft")
+        assert version is not None
+        assert "".join(store.at(version.ts)["body"]) == "draft"
+        assert store.find_version("never") is None
+
+
+async def test_whoever_had_to_read_much_takes_a_snapshot_for_all() -> None:
+    log, snapshots = MemoryTransport(), MemorySnapshots()
+    async with WalStore.open(KEY, identity=ADA, relay=log, autocommit_ms=None) as store:
+        for number in range(12):
+            store["count"] = number
+            await store.commit()
+    for limit, is_taken in ((13, False), (12, True)):
+        async with WalStore.open(
+            KEY, identity=ADA, relay=log, snapshots=snapshots, snapshot_after=limit
+        ) as store:
+            await until([store], lambda: store.document.tail_length == 12)
+            for _ in range(200):
+                await checkpoint()
+            assert (await snapshots.read(KEY + "__snapshot") is not None) is is_taken

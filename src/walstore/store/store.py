@@ -959,6 +959,20 @@ class WalStore:
         """The committed versions since the state that this session was opened from."""
         return self.document.history()
 
+    def name_version(self, name: str) -> None:
+        """Give the document as it is now a name in its history, for everybody.
+
+        Raises:
+            UsageError: The name is not a short text.
+        """
+        self.document.seal(message=name)
+        self._send_soon()
+
+    def find_version(self, name: str) -> Version | None:
+        """The newest version with a name or a message; None if there is none."""
+        named = [version for version in self.history() if version.message == name]
+        return named[-1] if named else None
+
     async def load_history(self) -> WholeHistory:
         """Read the log from its beginning: all versions, and who wrote what.
 
