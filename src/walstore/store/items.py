@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, MutableSequence
 from typing import TYPE_CHECKING, Any, overload
 
 if TYPE_CHECKING:
-    from walstore.store.store import WalStore
+    from walstore.store.editing import StoreEditing
 
 
 class Items(MutableSequence[Any]):
     """A live hand on one list; it shows what the list holds whenever it is asked."""
 
-    def __init__(self, store: WalStore, name: str) -> None:
+    def __init__(self, store: StoreEditing, name: str) -> None:
         self._store = store
         self._name = name
 

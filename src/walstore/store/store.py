@@ -15,18 +15,15 @@ import os
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from typing import Any, Literal, TypeVar, cast
 
 from walstore import net
-from walstore.crdt import Change as Difference
-from walstore.crdt import Json
-from walstore.document import View, WalDocument
+from walstore.document import WalDocument
 from walstore.document.changed import Changed
 from walstore.document.document import Keys
 from walstore.document.events import Event, Fork, Rejection
-from walstore.document.history import Blame, Version
 from walstore.document.opening import Posture
 from walstore.document.ports import SnapshotStore, Transport
 from walstore.document.undoing import Step
@@ -37,10 +34,11 @@ from walstore.sealed.native import NativeEncryptor
 from walstore.signed import Identity
 from walstore.signed.card import Card
 from walstore.signed.invitation import Invitation
+from walstore.store.batch import Batch
 from walstore.store.binding import Binding, Setter, bind
-from walstore.store.change import Change, CrdtState, changes_of, coalesce, replaced
+from walstore.store.change import Change, CrdtState, changes_of
+from walstore.store.editing import StoreEditing
 from walstore.store.files import FileBinding, FileStatus
-from walstore.store.items import Items
 from walstore.store.journal import FileJournal
 from walstore.store.presence import PeersWaiter, Presence, PresenceChannel
 from walstore.store.replica import Replica
@@ -92,7 +90,7 @@ class StoreClosedError(UsageError):
         super().__init__("the store is not open; use it within `async with`")
 
 
-class WalStore:
+class WalStore(StoreEditing):
     """One document, bound to an app."""
 
     def __init__(
@@ -144,7 +142,7 @@ class WalStore:
         self._tasks: set[asyncio.Task[None]] = set()
         self._forks: deque[Fork] = deque(maxlen=_FORKS_MAX)
         self._failure: WalStoreError | None = None
-        self._batch: _Batch | None = None
+        self._batch: Batch | None = None
         # What was folded and not told yet.
         self._folded: list[Change] = []
         self._folded_since_state = 0
@@ -481,7 +479,7 @@ class WalStore:
             task.cancel()
         await asyncio.gather(*late, return_exceptions=True)
 
-    # ── reading ────────────────────────────────────────────────────────────────────────
+    # ── the document ────────────────────────────────────────────────────────────────────────
 
     @property
     def document(self) -> WalDocument:
@@ -493,126 +491,6 @@ class WalStore:
         if self._document is None:
             raise StoreClosedError
         return self._document
-
-    def __getitem__(self, name: str) -> Any:
-        """The value of a name: a register's, a text, a list or a map.
-
-        Raises:
-            KeyError: There is none.
-        """
-        document = self.document
-        match document.kind(name):
-            case "register":
-                return document.field(name)
-            case "text":
-                return document.text(name)
-            case "list":
-                return document.values(name)
-            case "map":
-                return document.entries(name)
-            case _:
-                raise KeyError(name)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """The value of a name, or a default."""
-        try:
-            return self[name]
-        except KeyError:
-            return default
-
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self.document.kind(name) is not None
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.document.names())
-
-    def text(self, name: str) -> str:
-        """A text; empty if there is none."""
-        return self.document.text(name)
-
-    def list(self, name: str) -> Items:
-        """A list, to read and to edit as one."""
-        return Items(self, name)
-
-    def materialize(self) -> dict[str, Any]:
-        """The whole document as JSON."""
-        return self.document.materialize()
-
-    def view(self) -> View:
-        """The document as an immutable value that remembers its version: the base of an edit."""
-        return self.document.view()
-
-    # ── editing ────────────────────────────────────────────────────────────────────────
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        """Make a name hold a value: a text or list is edited, anything else replaced."""
-        document = self.document
-        kind = document.kind(name)
-        is_empty = kind == "list" and not document.length(name)
-        if (kind == "text" or is_empty) and isinstance(value, str):
-            document.set_text(name, value)
-        elif kind in ("list", "text") and isinstance(value, list | tuple):
-            document.set_list(name, value)
-        else:
-            document.set_field(name, value)
-
-    def __delitem__(self, name: str) -> None:
-        """Delete a register, or empty a list, a text or a map.
-
-        Raises:
-            KeyError: There is none.
-        """
-        match self.document.kind(name):
-            case "register":
-                self.document.delete_field(name)
-            case None:
-                raise KeyError(name)
-            case _:
-                self.document.migrate(name)
-
-    def set_text(
-        self, name: str, text: str, *, base: View | None = None, caret: int | None = None
-    ) -> None:
-        """Make a text read as given; what arrived since `base` was shown is kept."""
-        self.document.set_text(name, text, base=base, caret=caret)
-
-    def set_list(
-        self,
-        name: str,
-        values: Sequence[Json],
-        *,
-        base: View | None = None,
-        key: str | Callable[[Any], object] | None = None,
-    ) -> None:
-        """Make a list hold the given values; what arrived since `base` was shown is kept."""
-        self.document.set_list(name, values, base=base, key=key)
-
-    def update(self, wanted: Mapping[str, Any], *, base: View | None = None) -> None:
-        """Make the whole document read as given; what arrived since `base` is kept."""
-        self.document.update(wanted, base=base)
-
-    setText = set_text  # noqa: N815 - the name in the TypeScript package
-    setList = set_list  # noqa: N815 - the name in the TypeScript package
-
-    def edit_text(self, name: str, position: int, removed: int, inserted: str) -> None:
-        """Replace a stretch of a text: what an editor widget knows of a key-press."""
-        self.document.splice(name, position, removed, inserted)
-
-    def insert(self, name: str, index: int, value: Json) -> None:
-        """Insert a value before a position of a list."""
-        self.document.insert(name, index, value)
-
-    def remove(self, name: str, index: int, count: int = 1) -> None:
-        """Remove elements of a list from a position on."""
-        self.document.remove_text(name, index, count)
-
-    def put(self, name: str, key: str, value: Json) -> None:
-        """Write a key of a map."""
-        self.document.put(name, key, value)
-
-    def drop(self, name: str, key: str) -> None:
-        """Remove a key of a map; a concurrent write of it stays."""
-        self.document.drop(name, key)
 
     @contextmanager
     def batch(self, message: str | None = None) -> Iterator[None]:
@@ -627,7 +505,7 @@ class WalStore:
         document = self.document
         if message is not None:
             document.seal()
-        batch = self._batch = _Batch()
+        batch = self._batch = Batch()
         try:
             with self._undo.batch():
                 yield
@@ -955,10 +833,6 @@ class WalStore:
 
     # ── history ────────────────────────────────────────────────────────────────────────
 
-    def history(self) -> Sequence[Version]:
-        """The committed versions since the state that this session was opened from."""
-        return self.document.history()
-
     def name_version(self, name: str) -> None:
         """Give the document as it is now a name in its history, for everybody.
 
@@ -967,11 +841,6 @@ class WalStore:
         """
         self.document.seal(message=name)
         self._send_soon()
-
-    def find_version(self, name: str) -> Version | None:
-        """The newest version with a name or a message; None if there is none."""
-        named = [version for version in self.history() if version.message == name]
-        return named[-1] if named else None
 
     async def load_history(self) -> WholeHistory:
         """Read the log from its beginning: all versions, and who wrote what.
@@ -994,18 +863,6 @@ class WalStore:
         )
         return WholeHistory(await document.open())
 
-    def at(self, version: int) -> dict[str, Any]:
-        """The document as it was after the element with a `ts`."""
-        return self.document.at(version)
-
-    def diff(self, before: int, after: int) -> Sequence[Difference]:
-        """What changed from one version to another, as their `ts` name them.
-
-        Raises:
-            ValueError: A version is older than the state that this session was opened from.
-        """
-        return self.document.diff(before, after)
-
     def revert_to(self, version: int) -> None:
         """Make the document read as it did after a version, as edits that can be undone.
 
@@ -1014,10 +871,6 @@ class WalStore:
         """
         with self.batch():
             self.document.revert_to(version)
-
-    def blame(self, name: str) -> Sequence[Blame]:
-        """Who wrote each stretch of a list, and in which element."""
-        return self.document.blame(name)
 
     # ── inside ─────────────────────────────────────────────────────────────────────────
 
@@ -1114,27 +967,6 @@ class WalStore:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-class _Batch:
-    """The changes of several edits, merged by path."""
-
-    def __init__(self) -> None:
-        self._changes: dict[str, list[Change]] = {}
-
-    def add(self, changes: Sequence[Change]) -> None:
-        for change in changes:
-            for key in replaced(self._changes, change, lambda waiting: waiting[-1].kind):
-                del self._changes[key]
-            waiting = self._changes.setdefault(change.path, [])
-            merged = coalesce(waiting[-1], change) if waiting else None
-            if merged is None:
-                waiting.append(change)
-            else:
-                waiting[-1] = merged
-
-    def merged(self) -> list[Change]:
-        return [change for changes in self._changes.values() for change in changes]
 
 
 def _holds(role: Keys, key: str) -> bool:
