@@ -13,7 +13,6 @@ import asyncio
 import logging
 import os
 import secrets
-import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
@@ -26,7 +25,6 @@ from walstore.document.document import Keys
 from walstore.document.events import Event, Fork, Rejection
 from walstore.document.opening import Posture
 from walstore.document.ports import SnapshotStore, Transport
-from walstore.document.undoing import Step
 from walstore.errors import TransportError, UsageError, WalStoreError
 from walstore.local import LocalFile, LocalFileClosedError
 from walstore.sealed.encryptor import Encryptor, PlainEncryptor
@@ -40,6 +38,7 @@ from walstore.store.change import Change, CrdtState, changes_of
 from walstore.store.editing import StoreEditing
 from walstore.store.files import FileBinding, FileStatus
 from walstore.store.journal import FileJournal
+from walstore.store.own_undo import OwnUndo
 from walstore.store.presence import PeersWaiter, Presence, PresenceChannel
 from walstore.store.replica import Replica
 from walstore.store.selectors import Selector, SelectorView, Tracker, select
@@ -49,10 +48,8 @@ from walstore.store.status import State, StoreStatus
 from walstore.store.subscriptions import BUFFER_DEFAULT, ChangeStream, Hub, Subscription
 from walstore.store.sync import Syncer
 from walstore.store.typed import Schema, Typed
-from walstore.store.undo import Selected, Undone, UndoStack
-from walstore.store.undo import select as select_at
+from walstore.store.undo import Selected, Undone
 from walstore.store.undo_keeping import UndoKeeping
-from walstore.store.undo_record import Selection
 from walstore.store.whole_history import WholeHistory
 
 _logger = logging.getLogger("walstore.store")
@@ -157,12 +154,7 @@ class WalStore(StoreEditing):
         self._status_callbacks: dict[object, Callable[[StoreStatus], None]] = {}
         self._told_status: StoreStatus | None = None
         self._was_live = False
-        self._undo_stack: UndoStack | None = None
-        self._undo_keeping: UndoKeeping | None = None
-        self._has_stepped = False
-        self._selection: Selection | None = None
-        # Whether an edit that is made now is an undo or a redo.
-        self._origin: Literal["undo", "redo"] | None = None
+        self._undo = OwnUndo(identity.public_key)
 
     @classmethod
     def open(
@@ -347,9 +339,10 @@ class WalStore(StoreEditing):
                 session=session,
                 encryptor=self._encryptor,
             )
-            self._undo_keeping = UndoKeeping(
+            keeping = UndoKeeping(
                 self._file, document_key=self.key, author=own, encryptor=self._encryptor
             )
+            self._undo.keep_in(keeping)
         return WalDocument(
             self.key,
             transport=replica,
@@ -366,7 +359,7 @@ class WalStore(StoreEditing):
             wire=self._wire,
             on_event=self._noticed,
             on_changed=self._changed,
-            on_step=self._stepped,
+            on_step=self._undo.push,
             journal=journal,
         )
 
@@ -507,7 +500,7 @@ class WalStore(StoreEditing):
             document.seal()
         batch = self._batch = Batch()
         try:
-            with self._undo.batch():
+            with self._undo.stack.batch():
                 yield
         finally:
             self._batch = None
@@ -520,12 +513,12 @@ class WalStore(StoreEditing):
     @property
     def can_undo(self) -> bool:
         """Whether there is an edit of one's own to undo."""
-        return self._undo.can_undo
+        return self._undo.stack.can_undo
 
     @property
     def can_redo(self) -> bool:
         """Whether there is something to redo."""
-        return self._undo.can_redo
+        return self._undo.stack.can_redo
 
     def undo(self) -> Undone | None:
         """Undo the last edit, or stretch of typing, of one's own; others' edits stay.
@@ -533,7 +526,7 @@ class WalStore(StoreEditing):
         Returns:
             What was selected before it, where that is now; None if there was nothing to undo.
         """
-        return self._move(self._undo.undo, "undo")
+        return self._undo.move(self.document, "undo")
 
     def redo(self) -> Undone | None:
         """Redo what was undone last.
@@ -541,40 +534,15 @@ class WalStore(StoreEditing):
         Returns:
             What was selected after it, where that is now; None if there was nothing to redo.
         """
-        return self._move(self._undo.redo, "redo")
+        return self._undo.move(self.document, "redo")
 
     def selected(self, name: str, anchor: int, head: int) -> None:
         """Say what is selected now: undoing the edit that follows brings it back."""
-        selection = select_at(self.document.crdt, Selected(name, anchor, head))
-        self._undo.set_after(selection)
-        self._selection = selection
+        self._undo.select(self.document.crdt, Selected(name, anchor, head))
 
     def undo_boundary(self) -> None:
         """Let the next edit be a step of its own, however soon it follows."""
-        self._undo.boundary()
-
-    @property
-    def _undo(self) -> UndoStack:
-        """The steps, read when they are first needed: opening does not wait for them."""
-        if self._undo_stack is None:
-            keeping = self._undo_keeping
-            new = UndoStack(author=self.identity.public_key)
-            self._undo_stack = new if keeping is None else keeping.load()
-        return self._undo_stack
-
-    def _move(
-        self, move: Callable[[WalDocument], Undone | None], origin: Literal["undo", "redo"]
-    ) -> Undone | None:
-        self._origin = origin
-        try:
-            return move(self.document)
-        finally:
-            self._origin = None
-
-    def _stepped(self, step: Step) -> None:
-        self._undo.push(step, now_ms=time.monotonic_ns() // 1_000_000, before=self._selection)
-        self._selection = None
-        self._has_stepped = True
+        self._undo.stack.boundary()
 
     # ── changes ────────────────────────────────────────────────────────────────────────
 
@@ -687,9 +655,7 @@ class WalStore(StoreEditing):
         return ts
 
     async def _commit(self, document: WalDocument) -> int | None:
-        if self._undo_keeping is not None and self._has_stepped:
-            self._undo_keeping.save(self._undo)
-            self._has_stepped = False
+        self._undo.save()
         if self._transport is not None:
             return await document.commit()
         if document.has_unsent:
@@ -880,7 +846,7 @@ class WalStore(StoreEditing):
         if document is None:
             return
         made = changes_of(changed, version=document.version, read=self._hub.read)
-        origin = self._origin
+        origin = self._undo.origin
         if origin is not None and changed.origin == "local":
             made = [change._replace(origin=origin) for change in made]
         self._folded += made
