@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.board import Board, paths
+from tests.replaying import replay, shown
 from walstore.crdt import Change as Folded
 from walstore.crdt import ListChanged, Run, WalCrdt, Writer
 from walstore.crdt.crdt import BUILD_RUNS_MIN
@@ -98,31 +99,6 @@ def histories(draw: st.DrawFn) -> list[list[Run]]:
             make(writer, edit)
         log.append(writer.take())
     return log
-
-
-def shown(state: CrdtState) -> dict[str, Any]:
-    """The values of all paths."""
-    values: dict[str, Any] = {}
-    for name in state.names():
-        match state.kind(name):
-            case "register":
-                values[name] = state.register(name)
-            case "map":
-                values |= {
-                    f"{name}/{key}": state.map_value(name, key) for key in state.map_keys(name)
-                }
-            case _:
-                values[name] = state.list_value(name)
-    return values
-
-
-def replay(values: dict[str, Any], change: Change) -> None:
-    """Make a change in the values of all paths."""
-    for path in [path for path in values if path.startswith(f"{change.path}/")]:
-        del values[path]
-    after = apply_delta(values.pop(change.path, ABSENT), change.delta)
-    if after is not ABSENT:
-        values[change.path] = after
 
 
 def folds(log: list[list[Run]], sizes: list[int]) -> list[tuple[list[Change], dict[str, Any]]]:

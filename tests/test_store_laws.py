@@ -21,13 +21,15 @@ from anyio.lowlevel import checkpoint
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.replaying import replay
+from tests.replaying import shown as shown_by_path
 from tests.stores import KEY, PEOPLE, check_log, free_port, store_of, until
 from walstore.document.content import KindError
 from walstore.document.ports import Body, RawElement
 from walstore.errors import TransportError
 from walstore.net import MemoryTransport
 from walstore.relay import MemoryLog, Relay
-from walstore.store.change import ABSENT, INSERTED_MAX, Change, CrdtState, Splices, apply_delta
+from walstore.store.change import INSERTED_MAX, Change, CrdtState, Splices
 from walstore.store.store import WalStore
 from walstore.store.subscriptions import BUFFER_DEFAULT, ChangeStream
 
@@ -84,28 +86,7 @@ class PagedTransport:
 
 def shown(store: WalStore) -> dict[str, Any]:
     """What a store shows, by path."""
-    read = CrdtState(lambda: store.document.crdt)
-    values: dict[str, Any] = {}
-    for name in read.names():
-        match read.kind(name):
-            case "register":
-                values[name] = read.register(name)
-            case "map":
-                values |= {
-                    f"{name}/{key}": read.map_value(name, key) for key in read.map_keys(name)
-                }
-            case _:
-                values[name] = read.list_value(name)
-    return values
-
-
-def replay(values: dict[str, Any], change: Change) -> None:
-    """Make a change in what was shown; a change of a name replaces all its keys."""
-    for path in [path for path in values if path.startswith(f"{change.path}/")]:
-        del values[path]
-    value = apply_delta(values.pop(change.path, ABSENT), change.delta)
-    if value is not ABSENT:
-        values[change.path] = value
+    return shown_by_path(CrdtState(lambda: store.document.crdt))
 
 
 class Reader:

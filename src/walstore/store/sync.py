@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from walstore.document.ports import Transport
@@ -33,14 +32,6 @@ class Followed(Protocol):
 
     async def wait(self) -> None:
         """Return when there may be something new to pull since the last time."""
-        ...
-
-
-class Followable(Protocol):
-    """A transport that can be followed."""
-
-    def follow(self, document_key: str, checkpoint: int) -> AbstractAsyncContextManager[Followed]:
-        """Follow a document for the length of a block."""
         ...
 
 
