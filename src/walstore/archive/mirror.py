@@ -1,0 +1,97 @@
+"""Several places hold one archive: those that have fallen behind are brought up to the first.
+
+- The first place is the archive: what its manifest names is committed. Another one may lack the
+  last step, because a writer was killed or a network failed in between.
+- A place that is behind gets the objects that it lacks, then the manifest, byte for byte.
+- A place that holds something else is left alone, and named: two writers, or two archives.
+"""
+
+from __future__ import annotations
+
+from walstore.archive.artifacts import key_of_part, read_object
+from walstore.archive.destination import Destination
+from walstore.archive.keys import manifest_key
+from walstore.archive.manifest import Artifact, Manifest
+from walstore.archive.manifest_json import read_manifest
+from walstore.errors import StorageError
+
+
+class DivergedError(StorageError):
+    """A place holds an archive that the first place has never been.
+
+    Attributes:
+        destination: Its name.
+    """
+
+    def __init__(self, destination: str, reason: str) -> None:
+        super().__init__(
+            f"{destination} holds another archive: {reason}; move it away, or write elsewhere"
+        )
+        self.destination = destination
+
+
+async def mirror(
+    first: Destination, other: Destination, *, prefix: str, manifest: Manifest, body: bytes
+) -> str:
+    """Bring a place up to the first one; the revision of the manifest there.
+
+    Args:
+        first: Where everything is.
+        other: What to bring up to it.
+        prefix: The archive's.
+        manifest: The first place's.
+        body: Its bytes.
+
+    Raises:
+        DivergedError: The other one holds something else.
+        ConflictError: Somebody else is writing it.
+        DestinationError: One of them cannot be read or written now.
+    """
+    key = manifest_key(prefix)
+    found = await other.get(key)
+    if found is not None:
+        if found.body == body:
+            return found.revision
+        _check_ancestor(other.name, read_manifest(found.body), manifest)
+    await _copy_missing(first, other, prefix, manifest)
+    return await other.put_if(key, body, None if found is None else found.revision)
+
+
+async def _copy_missing(
+    first: Destination, other: Destination, prefix: str, manifest: Manifest
+) -> None:
+    there = {each.key: each.size_bytes async for each in other.list(f"{prefix}epoch=")}
+    for artifact in manifest.artifacts:
+        for part in artifact.objects:
+            key = key_of_part(prefix, part)
+            if there.get(key) != part.size_bytes:
+                await other.put(key, await read_object(first, prefix, part))
+
+
+def _check_ancestor(name: str, theirs: Manifest, ours: Manifest) -> None:
+    """Check that the first place was once what another one is."""
+    if theirs.table != ours.table:
+        raise DivergedError(name, f"that of {theirs.table!r}")
+    if (theirs.epoch, theirs.head_position) > (ours.epoch, ours.head_position):
+        raise DivergedError(
+            name,
+            f"it is at {theirs.head_position} in epoch {theirs.epoch},"
+            f" the first place at {ours.head_position} in epoch {ours.epoch}",
+        )
+    kept = {_name(each) for each in ours.artifacts}
+    oldest = min((each.epoch for each in ours.artifacts), default=0)
+    for artifact in theirs.artifacts:
+        if artifact.epoch >= oldest and _name(artifact) not in kept:
+            raise DivergedError(
+                name, f"its {artifact.kind.value} to {artifact.to_position} is not in the first"
+            )
+
+
+def _name(artifact: Artifact) -> tuple[object, ...]:
+    """What makes an artifact the same one everywhere."""
+    objects = sorted(
+        (format_id, number, part.size_bytes, part.sha256 or "")
+        for format_id, parts in artifact.formats.items()
+        for number, part in enumerate(parts)
+    )
+    return artifact.kind, artifact.epoch, artifact.from_position, artifact.to_position, *objects

@@ -1,0 +1,71 @@
+"""Objects that no manifest names: what is left of writers that were killed, and of dropped epochs.
+
+- An orphan is collected only when it is older than a grace period: a younger one may be what a
+  writer is about to commit, or what a reader is reading.
+- The objects are listed before the manifest is read: what is committed in between is named by it.
+- Only objects that an archive writes are ever looked at: `<prefix>epoch=…`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from walstore.archive.artifacts import key_of_part
+from walstore.archive.destination import Destination, Listed
+from walstore.archive.manifest import Manifest
+from walstore.archive.reader import Archive
+
+# Longer than any writer takes between an object and its commit.
+GRACE_MS = 24 * 60 * 60 * 1000
+
+
+class Orphans(NamedTuple):
+    """What was found, and whether it was removed."""
+
+    objects: tuple[Listed, ...]
+    is_removed: bool
+
+    @property
+    def size_bytes(self) -> int:
+        """How much they take."""
+        return sum(each.size_bytes for each in self.objects)
+
+
+async def collect_orphans(
+    archive: Archive, *, now_ms: int, grace_ms: int = GRACE_MS, dry_run: bool = False
+) -> Orphans:
+    """Remove what no manifest names and is older than the grace period.
+
+    Raises:
+        ArchiveNotFoundError: There is no manifest: nothing can be told from nothing.
+        DestinationError: Something could not be listed or removed; the rest was.
+    """
+    destination, prefix = archive.destination, archive.prefix
+    listed = [each async for each in destination.list(f"{prefix}epoch=")]
+    named = names(await archive.manifest(), prefix)
+    orphans = tuple(
+        each for each in listed if each.key not in named and each.modified_ms <= now_ms - grace_ms
+    )
+    if not dry_run:
+        for each in orphans:
+            await destination.delete(each.key)
+    return Orphans(orphans, is_removed=not dry_run)
+
+
+async def remove_dropped(
+    destination: Destination, *, prefix: str, before: Manifest, after: Manifest
+) -> None:
+    """Remove the objects of artifacts that a manifest no longer names.
+
+    Raises:
+        DestinationError: Not all of them are known to be gone; they are orphans now.
+    """
+    for key in sorted(names(before, prefix) - names(after, prefix)):
+        await destination.delete(key)
+
+
+def names(manifest: Manifest, prefix: str) -> set[str]:
+    """The keys of the objects that a manifest names."""
+    return {
+        key_of_part(prefix, part) for artifact in manifest.artifacts for part in artifact.objects
+    }

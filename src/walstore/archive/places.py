@@ -1,0 +1,154 @@
+"""The places that one archive is written to, and the manifest in each of them.
+
+- What the first place holds is the archive. Replacing its manifest is the commit; the others
+  follow, and one that fails is brought up to it before anything further is written.
+- An answer that is lost is looked up: if what is there is what was to be written, it was written.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from walstore.archive.destination import ConflictError, Destination, DestinationError
+from walstore.archive.keys import manifest_key
+from walstore.archive.manifest import Manifest
+from walstore.archive.manifest_json import read_manifest, write_manifest
+from walstore.archive.mirror import mirror
+from walstore.archive.orphans import remove_dropped
+from walstore.errors import StorageError
+
+_logger = logging.getLogger("walstore.archive")
+
+
+class MovedError(StorageError):
+    """Somebody else has committed to the archive since it was read."""
+
+    def __init__(self) -> None:
+        super().__init__("somebody else has committed to the archive")
+
+
+@dataclass
+class _Place:
+    """A destination, and the revision of the manifest that is known to be there."""
+
+    destination: Destination
+    revision: str | None = None
+    is_behind: bool = True
+
+
+class Places:
+    """Where an archive is."""
+
+    def __init__(
+        self,
+        destinations: Sequence[Destination],
+        prefix: str,
+        *,
+        on_error: Callable[[str], None] | None = None,
+    ) -> None:
+        """Name the places, the first one first; `on_error` is told the name of one that fails."""
+        self._first, *self._others = [_Place(each) for each in destinations]
+        self._prefix = prefix
+        self._key = manifest_key(prefix)
+        self._on_error = on_error
+        self._body = b""
+        self.manifest: Manifest | None = None
+
+    @property
+    def destinations(self) -> list[Destination]:
+        """All of them."""
+        return [self._first.destination, *[each.destination for each in self._others]]
+
+    @property
+    def manifest_uri(self) -> str:
+        """Where the manifest is."""
+        return self._first.destination.uri(self._key)
+
+    async def reload(self) -> Manifest | None:
+        """Read the manifest anew; None if there is none.
+
+        Raises:
+            ManifestError: It is damaged.
+            NewerManifestError: A later version has written it.
+            DestinationError: It cannot be read now.
+        """
+        found = await self._first.destination.get(self._key)
+        for place in self._others:
+            place.is_behind = True
+        if found is None:
+            self._first.revision, self._body, self.manifest = None, b"", None
+        else:
+            manifest = read_manifest(found.body)
+            self._first.revision, self._body, self.manifest = found.revision, found.body, manifest
+        return self.manifest
+
+    async def roll_forward(self) -> None:
+        """Bring the other places up to the first one, where they are not.
+
+        Raises:
+            DivergedError: One of them holds another archive.
+            DestinationError: One of them cannot be read or written now.
+        """
+        if self.manifest is None:
+            return
+        for place in self._others:
+            if place.is_behind:
+                place.revision = await mirror(
+                    self._first.destination,
+                    place.destination,
+                    prefix=self._prefix,
+                    manifest=self.manifest,
+                    body=self._body,
+                )
+                place.is_behind = False
+
+    async def replace(self, manifest: Manifest) -> None:
+        """Put a manifest in the place of the one that was read.
+
+        Raises:
+            MovedError: Another one is there by now; nothing has changed.
+            DestinationError: It is not known to be there.
+        """
+        body, before = write_manifest(manifest), self.manifest
+        self._first.revision = await self._swap(self._first, body)
+        self.manifest, self._body = manifest, body
+        for place in self._others:
+            try:
+                place.revision = await self._swap(place, body)
+            except (DestinationError, MovedError) as error:
+                place.is_behind = True
+                self._failed(place.destination.name, error)
+        if before is not None:
+            await self._remove_dropped(before, manifest)
+
+    async def _swap(self, place: _Place, body: bytes) -> str:
+        destination = place.destination
+        try:
+            return await destination.put_if(self._key, body, place.revision)
+        except DestinationError as error:
+            found = await destination.get(self._key)
+            if found is not None and found.body == body:
+                return found.revision
+            if isinstance(error, ConflictError):
+                raise MovedError from error
+            raise
+
+    async def _remove_dropped(self, before: Manifest, after: Manifest) -> None:
+        """Remove what is no longer named; what stays by accident is an orphan."""
+        for place in [self._first, *self._others]:
+            if place.is_behind and place is not self._first:
+                # Its manifest still names them.
+                continue
+            try:
+                await remove_dropped(
+                    place.destination, prefix=self._prefix, before=before, after=after
+                )
+            except DestinationError as error:
+                self._failed(place.destination.name, error)
+
+    def _failed(self, name: str, error: Exception) -> None:
+        _logger.warning("%s is behind, and is brought up at the next commit: %s", name, error)
+        if self._on_error is not None:
+            self._on_error(name)

@@ -1,0 +1,389 @@
+"""The archive's writer: bases, diffs, several places, somebody else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.archive_faults import Faults, FaultyDestination, Killed, conflicting, timed_out
+from tests.archive_tables import (
+    PREFIX,
+    TRUNCATE,
+    Clock,
+    Source,
+    keys_of,
+    rows_of,
+    table,
+    writer,
+)
+from walstore.archive.destination import Destination, DestinationError
+from walstore.archive.jsonl import JsonlFormat
+from walstore.archive.keys import manifest_key
+from walstore.archive.local import LocalDestination
+from walstore.archive.memory import MemoryDestination
+from walstore.archive.mirror import DivergedError
+from walstore.archive.orphans import collect_orphans
+from walstore.archive.places import MovedError
+from walstore.archive.policy import Policy
+from walstore.archive.reader import Archive
+from walstore.archive.rows import Window
+from walstore.archive.writer import OtherTableError, Writer
+from walstore.errors import UsageError
+
+
+@pytest.fixture
+def place() -> Destination:
+    return MemoryDestination("here")
+
+
+@pytest.fixture
+def source() -> Source:
+    made = Source()
+    for id in range(5):
+        made.put("red", id)
+    return made
+
+
+async def opened(destinations: list[Destination], **options: object) -> Writer:
+    made = writer(destinations, **options)  # type: ignore[arg-type]  # as the test names them
+    await made.open()
+    return made
+
+
+@pytest.mark.parametrize("parts", [1, 4])
+async def test_a_base_then_diffs_then_a_base_are_the_table_at_each_step(
+    place: Destination, parts: int
+) -> None:
+    random, source = Random(parts), Source()
+    written = await opened([place], policy=Policy(max_churn_records=25), parts=parts)
+    epochs = []
+    for _ in range(12):
+        source.happen(random, 7)
+        committed = await written.commit(source.window(written.head))
+        assert committed is not None
+        epochs.append(committed.manifest.epoch)
+        assert await rows_of(place) == source.rows()
+    assert epochs[0] == 1
+    assert epochs[-1] > 2
+    for artifact in written.manifest.artifacts if written.manifest else ():
+        assert await rows_of(place, artifact.to_position) == source.rows(artifact.to_position)
+
+
+async def test_a_base_that_was_asked_for_opens_the_next_epoch(
+    place: Destination, source: Source
+) -> None:
+    written = await opened([place], policy=Policy(min_interval_ms=10**9))
+    await written.commit(source.window(0))
+    committed = await written.commit(source.window(written.head), is_base_wanted=True)
+    assert committed is not None
+    assert (committed.artifact.is_base, committed.manifest.epoch) == (True, 2)
+    assert await rows_of(place) == source.rows()
+
+
+async def test_the_trigger_of_a_base_is_named(place: Destination, source: Source) -> None:
+    clock = Clock()
+    written = await opened([place], policy=Policy(max_interval_ms=1000), clock=clock)
+    await written.commit(source.window(0))
+    source.put("blue", 1)
+    clock.now_ms += 1000
+    committed = await written.commit(source.window(written.head))
+    assert committed is not None
+    assert committed.trigger == "max_interval"
+
+
+async def test_nothing_new_is_nothing_written(place: Destination, source: Source) -> None:
+    written = await opened([place])
+    await written.commit(source.window(0))
+    before = await keys_of(place)
+    assert await written.commit(source.window(written.head)) is None
+    # The source may have moved on without a change for this table.
+    assert await written.commit(Window(written.head, written.head + 10, (), 0)) is None
+    assert await keys_of(place) == before
+
+
+async def test_age_asks_for_a_base_only_if_something_has_happened(
+    place: Destination, source: Source
+) -> None:
+    clock = Clock()
+    written = await opened([place], policy=Policy(max_interval_ms=1000), clock=clock)
+    await written.commit(source.window(0))
+    clock.now_ms += 5000
+    assert await written.commit(source.window(written.head)) is None
+    clock.now_ms -= 4500
+    source.put("blue", 1)
+    await written.commit(source.window(written.head))
+    clock.now_ms += 500
+    committed = await written.commit(source.window(written.head))
+    assert committed is not None
+    assert committed.artifact.is_base
+
+
+async def test_a_window_that_is_not_the_next_one_is_refused(
+    place: Destination, source: Source
+) -> None:
+    written = await opened([place])
+    await written.commit(source.window(0, 3))
+    for window in (source.window(0), source.window(4), replace_to(source.window(3), 3)):
+        with pytest.raises(UsageError, match="head"):
+            await written.commit(window)
+
+
+def replace_to(window: Window, to: int) -> Window:
+    return window._replace(to=to)
+
+
+async def test_a_table_that_is_read_anew_replaces_the_old_one(
+    place: Destination, source: Source
+) -> None:
+    written = await opened([place])
+    await written.commit(source.window(0))
+    whole = Source()
+    whole.put("blue", 7)
+    window = Window(0, 100, (TRUNCATE, *whole.window(0).changes), churn=1)
+    with pytest.raises(UsageError, match="head"):
+        await written.commit(window)
+    committed = await written.commit(window, is_base_wanted=True)
+    assert committed is not None
+    assert committed.artifact.is_base
+    assert await rows_of(place) == whole.rows()
+
+
+# ── somebody else ──────────────────────────────────────────────────────────────────────
+
+
+async def test_of_two_writers_the_second_is_told_and_goes_on_from_the_new_head(
+    place: Destination, source: Source
+) -> None:
+    first, second = await opened([place]), await opened([place])
+    await first.commit(source.window(0, 3))
+    with pytest.raises(MovedError):
+        await second.commit(source.window(0, 4))
+    assert second.head == 0
+    await second.open()
+    assert second.head == 3
+    await second.commit(source.window(second.head))
+    assert await rows_of(place) == source.rows()
+    manifest = await Archive(place, PREFIX).manifest()
+    assert [each.to_position for each in manifest.artifacts] == [3, 5]
+
+
+async def test_a_failed_commit_leaves_no_ghost_in_the_next_one(
+    place: Destination, source: Source
+) -> None:
+    faults = Faults()
+    written = await opened([FaultyDestination(place, faults)])
+    await written.commit(source.window(0, 2))
+    # The manifest of the next commit fails, before it is there.
+    faults._at, faults._fault = len(faults.steps) + 1, timed_out
+    with pytest.raises(DestinationError):
+        await written.commit(source.window(2, 3))
+    await written.commit(source.window(2, 5))
+    manifest = await Archive(place, PREFIX).manifest()
+    assert [each.to_position for each in manifest.artifacts] == [2, 5]
+    assert await rows_of(place) == source.rows()
+
+
+@pytest.mark.parametrize("fault", [timed_out, conflicting])
+async def test_a_commit_whose_answer_is_lost_is_a_commit(
+    place: Destination, source: Source, fault: object
+) -> None:
+    faults = Faults()
+    written = await opened([FaultyDestination(place, faults)])
+    await written.commit(source.window(0, 2))
+    faults._at, faults._when, faults._fault = len(faults.steps) + 1, "after", fault  # type: ignore[assignment]
+    committed = await written.commit(source.window(2, 5))
+    assert committed is not None
+    assert faults.steps[-1].startswith("get ")
+    assert await rows_of(place) == source.rows()
+
+
+# ── several places ─────────────────────────────────────────────────────────────────────
+
+
+async def test_all_places_hold_the_same_bytes(tmp_path: Path, source: Source) -> None:
+    places: list[Destination] = [LocalDestination(tmp_path / name) for name in "ab"]
+    written = await opened(places)
+    await written.commit(source.window(0, 3))
+    await written.commit(source.window(3))
+    assert await objects_of(places[0]) == await objects_of(places[1])
+    assert await rows_of(places[1]) == source.rows()
+
+
+async def objects_of(place: Destination) -> dict[str, bytes]:
+    found = {key: await place.get(key) for key in await keys_of(place)}
+    return {key: each.body for key, each in found.items() if each is not None}
+
+
+async def test_nothing_is_committed_unless_all_places_have_the_artifact(
+    place: Destination, source: Source
+) -> None:
+    second = MemoryDestination("there")
+    broken = FaultyDestination(second, Faults(at=2, fault=timed_out))
+    written = await opened([place, broken])
+    await written.commit(source.window(0, 2))
+    with pytest.raises(DestinationError):
+        await written.commit(source.window(2))
+    assert (await Archive(place, PREFIX).manifest()).head_position == 2
+
+
+async def test_a_place_that_missed_the_commit_is_rolled_forward_with_the_same_artifact(
+    place: Destination, source: Source
+) -> None:
+    second = MemoryDestination("there")
+    faults = Faults(at=1, fault=timed_out)
+    written = await opened([place, FaultyDestination(second, faults)])
+    # The artifact is there, its manifest is not.
+    assert await written.commit(source.window(0, 2)) is not None
+    assert manifest_key(PREFIX) not in await keys_of(second)
+    await written.commit(source.window(2))
+    assert await objects_of(place) == await objects_of(second)
+    manifest = await Archive(second, PREFIX).manifest()
+    assert [each.to_position for each in manifest.artifacts] == [2, 5]
+
+
+async def test_a_new_place_gets_everything(place: Destination, source: Source) -> None:
+    await (await opened([place])).commit(source.window(0, 2))
+    second = MemoryDestination("there")
+    await opened([place, second])
+    assert await objects_of(place) == await objects_of(second)
+
+
+async def test_a_place_with_another_archive_is_left_alone(
+    place: Destination, source: Source
+) -> None:
+    second = MemoryDestination("there")
+    await (await opened([place])).commit(source.window(0, 2))
+    await (await opened([second])).commit(source.window(0, 3))
+    before = await objects_of(second)
+    with pytest.raises(DivergedError, match="there"):
+        await opened([place, second])
+    assert await objects_of(second) == before
+
+
+async def test_the_archive_of_something_else_is_refused(place: Destination, source: Source) -> None:
+    await (await opened([place])).commit(source.window(0))
+    other = Writer(
+        table()._replace(key_fields=("id",)),
+        [place],
+        base_formats=[JsonlFormat()],
+        diff_formats=[JsonlFormat()],
+        policy=Policy(),
+        now_ms=Clock(),
+    )
+    with pytest.raises(OtherTableError, match="key"):
+        await other.open()
+
+
+# ── what goes away ─────────────────────────────────────────────────────────────────────
+
+
+async def test_epochs_that_are_not_kept_are_really_removed(
+    place: Destination, source: Source
+) -> None:
+    written = await opened([place], keep_epochs=2)
+    for _ in range(4):
+        await written.commit(source.window(written.head), is_base_wanted=True)
+    manifest = await Archive(place, PREFIX).manifest()
+    assert [each.epoch for each in manifest.artifacts] == [3, 4]
+    epochs = {key.split("/")[1] for key in await keys_of(place)} - {"manifest.json"}
+    assert epochs == {"epoch=3", "epoch=4"}
+
+
+async def test_orphans_are_collected_after_a_grace_period_and_nothing_else_is(
+    tmp_path: Path, source: Source
+) -> None:
+    place = LocalDestination(tmp_path)
+    written = await opened([place])
+    await written.commit(source.window(0))
+    named = await objects_of(place)
+    await place.put(f"{PREFIX}epoch=1/diff-5-9.jsonl", b"left behind\n")
+    await place.put("elsewhere/epoch=1/diff-5-9.jsonl", b"of another archive\n")
+    archive, now_ms = Archive(place, PREFIX), (await newest_ms(place)) + 1000
+    young = await collect_orphans(archive, now_ms=now_ms, grace_ms=5000)
+    assert young.objects == ()
+    shown = await collect_orphans(archive, now_ms=now_ms, grace_ms=500, dry_run=True)
+    assert [each.key for each in shown.objects] == [f"{PREFIX}epoch=1/diff-5-9.jsonl"]
+    assert len(await keys_of(place)) == len(named) + 2
+    await collect_orphans(archive, now_ms=now_ms, grace_ms=500)
+    assert set(await keys_of(place)) == {*named, "elsewhere/epoch=1/diff-5-9.jsonl"}
+
+
+async def newest_ms(place: Destination) -> int:
+    return max([each.modified_ms async for each in place.list("")])
+
+
+async def test_other_bytes_under_a_key_are_never_replaced(
+    place: Destination, source: Source
+) -> None:
+    await place.put(f"{PREFIX}epoch=1/snapshot-5.jsonl", b"{}\n")
+    await (await opened([place])).commit(source.window(0))
+    assert (await objects_of(place))[f"{PREFIX}epoch=1/snapshot-5.jsonl"] == b"{}\n"
+    assert await rows_of(place) == source.rows()
+
+
+@pytest.mark.parametrize("settings", [{"name": ""}, {"prefix": "/absolute/"}])
+def test_a_writer_that_cannot_work_is_refused_at_once(settings: dict[str, str]) -> None:
+    place = MemoryDestination()
+    jsonl = [JsonlFormat()]
+    with pytest.raises(UsageError):
+        Writer(
+            table()._replace(**settings),  # type: ignore[arg-type]  # names and prefixes
+            [place],
+            base_formats=jsonl,
+            diff_formats=jsonl,
+            policy=Policy(),
+            now_ms=Clock(),
+        )
+
+
+# ── kills ──────────────────────────────────────────────────────────────────────────────
+
+# Before and after each step: fifty in all.
+SEEDS = 25
+POINTS = 20
+
+
+@pytest.mark.parametrize("point", range(POINTS))
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_kill_at_any_step_leaves_base_and_diffs_that_are_the_table(
+    point: int, when: str
+) -> None:
+    for seed in range(SEEDS):
+        random, source = Random(f"{seed} {point}"), Source()
+        places: list[Destination] = [MemoryDestination(name) for name in ("first", "second")]
+        faults = Faults(at=point, when=when)  # type: ignore[arg-type]  # one of the two
+        broken: list[Destination] = [FaultyDestination(each, faults) for each in places]
+        try:
+            await work(broken, source, random)
+        except Killed:
+            assert len(faults.steps) == point + 1
+        else:
+            pytest.fail(f"SEED={seed}: there were only {len(faults.steps)} steps")
+        await check(places, source)
+        # The next process goes on where the archive is.
+        await work(places, source, random)
+        await check(places, source)
+
+
+async def work(places: list[Destination], source: Source, random: Random) -> None:
+    written = await opened(places, policy=Policy(max_churn_records=12), parts=2, keep_epochs=2)
+    for _ in range(4):
+        source.happen(random, random.randrange(1, 8))
+        await written.commit(source.window(written.head))
+
+
+async def check(places: list[Destination], source: Source) -> None:
+    for place in places:
+        if manifest_key(PREFIX) in await keys_of(place):
+            head = (await Archive(place, PREFIX).manifest()).head_position
+            assert await rows_of(place) == source.rows(head)
+
+
+async def test_the_points_reach_every_kind_of_step() -> None:
+    faults, source = Faults(), Source()
+    place = FaultyDestination(MemoryDestination(), faults)
+    await work([place, FaultyDestination(MemoryDestination(), faults)], source, Random(1))
+    met = {(step.split()[0], step.endswith("manifest.json")) for step in faults.steps[:POINTS]}
+    assert met >= {("get", True), ("put_if", False), ("put_if", True)}
