@@ -4,7 +4,7 @@
     s3://bucket/archive                               S3, and what speaks like it (`endpoint=…`)
     gs://bucket/archive                               Google Cloud Storage
     az://container/archive                            Azure Blob Storage (`account_name=…`)
-    memory:                                           this process's memory
+    memory:                                           this process's memory, empty
 
 - What object stores need is in the extra `archive`, and loaded when one is opened.
 """
@@ -18,9 +18,10 @@ from urllib.parse import unquote, urlsplit
 from walstore.archive.destination import Destination
 from walstore.archive.extras import needed
 from walstore.archive.local import LocalDestination
+from walstore.archive.memory import MemoryDestination
 from walstore.errors import UsageError
 
-OBJECT_SCHEMES = ("s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss", "memory")
+OBJECT_SCHEMES = ("s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss")
 
 
 class DestinationRefusedError(UsageError):
@@ -45,20 +46,22 @@ def open_destination(
     Args:
         address: A path or a URL.
         name: What messages and metrics call it, if not by its address.
-        options: What its kind takes; a directory takes none.
+        options: What its kind takes; only an object store takes any.
 
     Raises:
         UsageError: There can be none, or an option is unknown, or an extra is not installed.
     """
     scheme = "" if isinstance(address, Path) else _scheme(address)
-    if scheme in ("", "file"):
-        if options:
-            raise DestinationRefusedError(str(address), f"does not take {', '.join(options)}")
-        return LocalDestination(_path(address), name=name)
-    if scheme not in OBJECT_SCHEMES:
-        known = ", ".join(("file", *OBJECT_SCHEMES))
+    if scheme in OBJECT_SCHEMES:
+        return _open_objects(str(address), name, options)
+    if scheme not in ("", "file", "memory"):
+        known = ", ".join(("file", "memory", *OBJECT_SCHEMES))
         raise DestinationRefusedError(str(address), f"begins with none of {known}")
-    return _open_objects(str(address), name, options)
+    if options:
+        raise DestinationRefusedError(str(address), f"does not take {', '.join(options)}")
+    if scheme == "memory":
+        return MemoryDestination(name)
+    return LocalDestination(_path(address), name=name)
 
 
 def _scheme(address: str) -> str:

@@ -1,4 +1,4 @@
-"""An archive in an object store: S3, Google Cloud Storage, Azure, or this process's memory.
+"""An archive in an object store: S3, Google Cloud Storage or Azure.
 
 - `put_if` is the store's own conditional request: create if there is none, replace by ETag or
   generation. What comes back is told apart with care:
@@ -19,11 +19,10 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import urlsplit
 
 import anyio
 from obstore.exceptions import AlreadyExistsError, BaseError, NotModifiedError, PreconditionError
-from obstore.store import MemoryStore, from_url
+from obstore.store import from_url
 
 from walstore.archive.destination import ConflictError, DestinationError, Found, Listed, Stored
 from walstore.archive.keys import check_key, key_flaw
@@ -50,6 +49,9 @@ _SAID_SIZE_MAX = 500
 
 # How stores say that the bucket itself is missing.
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "bucket does not exist")
+
+# What says that a conditional request has changed nothing.
+_REFUSALS = (AlreadyExistsError, FileNotFoundError, NotModifiedError, PreconditionError)
 
 _RETRYING: RetryConfig = {
     "max_retries": RETRIES_MAX,
@@ -207,14 +209,16 @@ class ObjectDestination:
     ) -> PutResult | None:
         """Send a conditional request; None if it has met another and can be sent again."""
         try:
-            with self._call(len(body), AlreadyExistsError, PreconditionError, NotModifiedError):
+            with self._call(len(body), *_REFUSALS):
                 return await self._once.put_async(key, body, mode=version or "create")
         except AlreadyExistsError as error:
             # A 409: of requests that have met, or what some stores say if there is an object.
             if version is None and await self._has(key):
                 raise ConflictError(self._name, key) from error
             return None
-        except (PreconditionError, NotModifiedError) as error:
+        except _REFUSALS as error:
+            if version is None and isinstance(error, FileNotFoundError):
+                raise DestinationError(self._name, _said(error)) from error
             raise ConflictError(self._name, key) from error
 
     async def _has(self, key: str) -> bool:
@@ -244,10 +248,6 @@ def _stores(
     url: str, options: Mapping[str, Any], credential_provider: Any
 ) -> Sequence[ObjectStore]:
     """A store, and once more with a client that tries nothing again."""
-    if urlsplit(url).scheme == "memory":
-        if options:
-            raise ValueError(f"does not take {', '.join(options)}")
-        return 2 * [MemoryStore()]
     lowered = {name.lower(): value for name, value in options.items()}
     given: dict[str, Any] = {
         "config": {name: lowered[name] for name in lowered.keys() - _CLIENT_OPTIONS},
@@ -285,7 +285,7 @@ def _listed(meta: ObjectMeta) -> Listed:
 
 def _lacks_bucket(error: Exception) -> bool:
     """Whether it is not the object that is missing, but everything."""
-    return isinstance(error, FileNotFoundError) and any(code in str(error) for code in _NO_BUCKET)
+    return any(code in str(error) for code in _NO_BUCKET)
 
 
 def _said(error: Exception) -> str:

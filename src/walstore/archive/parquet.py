@@ -97,7 +97,7 @@ class ParquetFormat:
         with self._refusing():
             file, layout = self._open(kind, body)
             count = 0
-            for batch in file.iter_batches(batch_size=GROUP_ROWS_MAX, use_threads=False):
+            for batch in self._batches(file):
                 batch.validate(full=True)
                 count += batch.num_rows
                 yield from layout.items(batch.columns)
@@ -127,6 +127,11 @@ class ParquetFormat:
         )
         return again, layout
 
+    def _batches(self, file: Any) -> Iterator[Any]:
+        # Older releases cannot go through a file without row groups.
+        if file.num_row_groups:
+            yield from file.iter_batches(batch_size=GROUP_ROWS_MAX, use_threads=False)
+
     @contextmanager
     def _refusing(self) -> Iterator[None]:
         """Whatever pyarrow says of a body is about the body."""
@@ -136,12 +141,10 @@ class ParquetFormat:
             raise
         except (
             self._pa.ArrowException,
-            RowRefusedError,
-            ArithmeticError,
-            LookupError,
             MemoryError,
             OSError,
-            TypeError,
+            OverflowError,
+            RowRefusedError,
             ValueError,
         ) as error:
             raise FormatError(FORMAT_ID, f"{type(error).__name__}: {error}") from error

@@ -138,6 +138,22 @@ def decide(policy: Policy, now: Measures) -> Decision:
     return Decision(trigger is not None, trigger)
 
 
+def size_skew(policy: Policy, *, base_format: str, diff_format: str) -> str | None:
+    """Why `max_diff_fraction` does not mean what it says; None if it does.
+
+    Args:
+        policy: The policy.
+        base_format: The first format of bases, whose size is compared.
+        diff_format: The first format of diffs, likewise.
+    """
+    if policy.max_diff_fraction is None or base_format == diff_format:
+        return None
+    return (
+        f"max_diff_fraction compares diffs in {diff_format} with bases in {base_format}, "
+        "which are not of one size for the same rows"
+    )
+
+
 def parse_duration_ms(text: str) -> int | None:
     """The time that a text such as `"5m"` stands for; None if it is none."""
     found = _DURATION.fullmatch(text)
@@ -151,7 +167,7 @@ def _reaches(value: int, limit: int) -> bool:
 def _is_share(value: int, fraction: float | None, whole: int) -> bool:
     if fraction is None or whole <= 0:
         return False
-    # As it was written: a tenth of 30 is 3, which 0.1 * 30 is not.
+    # As it was written: 0.07 of 100 is 7, and as floats a little more.
     return value >= Fraction(repr(fraction)) * whole
 
 

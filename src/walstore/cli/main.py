@@ -35,6 +35,7 @@ class CommandModule(Protocol):
 
 
 COMMANDS = {
+    "archive": Command("walstore.cli.archive", "archive", "write, read and check archives"),
     "relay": Command("walstore.cli.relay", "relay", "run a relay, or compact what one holds"),
 }
 

@@ -1,0 +1,204 @@
+"""The two kinds of tables, as the engine sees them: events in, a window out.
+
+- `SealedTable` keeps the events themselves. `FoldedTable` keeps the documents that they fold to,
+  and reads the rows that documents had from the archive: the archive is its only memory.
+- Where the source no longer reaches back to the head, `catch_up` takes what it still has.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+from walstore.archive import folded, sealed
+from walstore.archive.buckets import bucket_of
+from walstore.archive.folded import Report
+from walstore.archive.folder import Folder
+from walstore.archive.manifest import Manifest, Mode
+from walstore.archive.plan import plan
+from walstore.archive.reader import Archive
+from walstore.archive.rows import Column, Row, RowChange, Window
+from walstore.archive.sealed import sealed_window
+from walstore.archive.source import Event, Source
+
+# Rows of documents that were touched lately; each is at most what a relay takes as a snapshot.
+ROWS_KEPT_MAX = 1024
+
+
+class TableKind(NamedTuple):
+    """What all tables of a mode have in common."""
+
+    mode: Mode
+    key_fields: tuple[str, ...]
+    columns: tuple[Column, ...]
+
+
+SEALED = TableKind("sealed", sealed.KEY_FIELDS, sealed.COLUMNS)
+FOLDED = TableKind("folded", folded.KEY_FIELDS, folded.COLUMNS)
+
+
+class EventTable(Protocol):
+    """A table that is made of events."""
+
+    @property
+    def kind(self) -> TableKind:
+        """What it has in common with others."""
+        ...
+
+    async def window(
+        self, events: Sequence[Event], *, to: int, manifest: Manifest | None
+    ) -> Window:
+        """What the events since the head change."""
+        ...
+
+    async def catch_up(self, *, min_seq: int, manifest: Manifest | None) -> Window:
+        """What has changed since a head from which the events are no longer to be had."""
+        ...
+
+    def committed(self, window: Window) -> None:
+        """A window is in the archive now."""
+        ...
+
+    def forget(self) -> None:
+        """The archive is another one than was thought."""
+        ...
+
+
+class SealedTable:
+    """The events themselves."""
+
+    kind = SEALED
+
+    def __init__(self, source: Source) -> None:
+        """Keep the events of a source."""
+        self._source = source
+
+    async def window(
+        self, events: Sequence[Event], *, to: int, manifest: Manifest | None
+    ) -> Window:
+        """The rows of the events."""
+        return sealed_window(events, since=_head(manifest), to=to)
+
+    async def catch_up(self, *, min_seq: int, manifest: Manifest | None) -> Window:
+        """The current snapshots, which stand for what is gone, and all that is left."""
+        to, snapshots = await self._source.bootstrap()
+        events: dict[int, Event] = {event.seq: event async for event in snapshots}
+        seq = min_seq - 1
+        while seq < to:
+            page = await self._source.page(seq)
+            events |= {event.seq: event for event in page.events}
+            if page.last_seq <= seq:
+                break
+            seq = page.last_seq
+        reached = max(to, seq)
+        return sealed_window(events.values(), since=_head(manifest), to=reached)
+
+    def committed(self, window: Window) -> None:
+        """Nothing is remembered."""
+
+    def forget(self) -> None:
+        """Nothing is remembered."""
+
+
+class FoldedTable:
+    """The documents that the events fold to."""
+
+    kind = FOLDED
+
+    def __init__(
+        self,
+        source: Source,
+        archive: Archive,
+        folder: Folder,
+        *,
+        on_report: Callable[[Report], None] | None = None,
+    ) -> None:
+        """Fold the documents of a source.
+
+        Args:
+            source: Where they are.
+            archive: Where their rows are.
+            folder: Folds them.
+            on_report: Told of what was rejected, is missing, or cannot be read.
+        """
+        self._source = source
+        self._archive = archive
+        self._folder = folder
+        self._on_report = on_report
+        self._rows: OrderedDict[str, Row | None] = OrderedDict()
+
+    async def window(
+        self, events: Sequence[Event], *, to: int, manifest: Manifest | None
+    ) -> Window:
+        """What the events make of their documents."""
+        since = _head(manifest)
+        rows = await self._rows_of({event.document for event in events}, manifest)
+        found, reports = await self._folder.window(events, rows, since=since, to=to)
+        self._tell(reports)
+        return _without_old(found)
+
+    async def catch_up(self, *, min_seq: int, manifest: Manifest | None) -> Window:
+        """All documents that there are, read anew."""
+        status = await self._source.status()
+        documents = {document async for document in self._source.documents()}
+        events = await self._events_from(min_seq - 1)
+        documents |= {event.document for event in events}
+        rows = await self._rows_of(documents, manifest)
+        found, reports = await self._folder.anew(
+            documents, rows, since=_head(manifest), to=status.head_seq
+        )
+        self._tell(reports)
+        return _without_old(found)
+
+    async def _events_from(self, seq: int) -> list[Event]:
+        events: list[Event] = []
+        while True:
+            page = await self._source.page(seq)
+            events += page.events
+            if not page.is_more or page.last_seq <= seq:
+                return events
+            seq = page.last_seq
+
+    async def _rows_of(
+        self, documents: Collection[str], manifest: Manifest | None
+    ) -> dict[str, Row]:
+        """The rows that documents have in the archive."""
+        unknown = [each for each in documents if each not in self._rows]
+        found: dict[str, Row | None] = dict.fromkeys(unknown)
+        way = None if manifest is None else plan(manifest)
+        if manifest is not None and way is not None:
+            for number in sorted({bucket_of((each,), manifest.parts) for each in unknown}):
+                for row in await self._archive.part_rows(manifest, way, number):
+                    if row["document"] in found:
+                        found[str(row["document"])] = row
+        known = {each: self._rows[each] for each in documents if each in self._rows}
+        return {name: row for name, row in {**known, **found}.items() if row is not None}
+
+    def committed(self, window: Window) -> None:
+        """Remember the rows that were written: they are likely to be needed next."""
+        for change in window.changes:
+            document = str(change.key[0])
+            self._rows[document] = change.new
+            self._rows.move_to_end(document)
+        while len(self._rows) > ROWS_KEPT_MAX:
+            self._rows.popitem(last=False)
+
+    def forget(self) -> None:
+        """Read rows from the archive again."""
+        self._rows.clear()
+
+    def _tell(self, reports: Iterable[Report]) -> None:
+        if self._on_report is not None:
+            for report in reports:
+                self._on_report(report)
+
+
+def _head(manifest: Manifest | None) -> int:
+    return 0 if manifest is None else manifest.head_position
+
+
+def _without_old(window: Window) -> Window:
+    """A window that says what rows are, and not what they were: that is in the archive already."""
+    changes: list[RowChange] = [change._replace(old=None) for change in window.changes]
+    return window._replace(changes=changes)

@@ -1,0 +1,30 @@
+"""The state that a folded row carries: who signed it, and whether it holds the row's value."""
+
+from __future__ import annotations
+
+from walstore.archive.rows import Row
+from walstore.document.snapshot import read_snapshot
+from walstore.errors import PeerError
+from walstore.sealed.encryptor import PlainEncryptor
+
+
+def state_flaw(row: Row) -> str | None:
+    """What is wrong with the state of a row; None if nothing is, or it has none."""
+    document, state = row.get("document"), row.get("state")
+    if state is None:
+        return None
+    if not isinstance(document, str):
+        return "it has no document"
+    try:
+        kept = read_snapshot(
+            state,
+            document_key=document,
+            # Whoever has signed it: that it was signed at all shows that it is whole.
+            is_producer=lambda _: True,
+            encryptor=PlainEncryptor(),
+        )
+    except PeerError as error:
+        return f"its state cannot be used: {error}"
+    if kept.upto_ts != row.get("ts"):
+        return f"its state reaches {kept.upto_ts}, the row {row.get('ts')}"
+    return None if kept.crdt.materialize() == row.get("value") else "its state holds another value"

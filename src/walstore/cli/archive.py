@@ -1,0 +1,39 @@
+"""`walstore archive`: write, read, check and tidy up archives of documents."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import cast
+
+from walstore.cli.main import NOT_UNDERSTOOD, OK, CommandModule
+
+_COMMANDS = {
+    "run": ("walstore.cli.archive_run", "archive a relay's documents until told to stop"),
+    "export": ("walstore.cli.archive_read", "write out the rows of an archive, and follow it"),
+    "reconstruct": ("walstore.cli.archive_read", "write out the rows as of a position"),
+    "verify": ("walstore.cli.archive_check", "check everything that an archive holds"),
+    "gc": ("walstore.cli.archive_check", "remove objects that no manifest names"),
+}
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Carry out `walstore archive …`; the exit code."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_usage(), file=sys.stdout if arguments else sys.stderr)
+        return OK if arguments else NOT_UNDERSTOOD
+    if arguments[0] not in _COMMANDS:
+        print(f"walstore archive: {arguments[0]!r} is not a command\n\n{_usage()}", file=sys.stderr)
+        return NOT_UNDERSTOOD
+    # Only the command itself is imported: what the others need may not be installed.
+    module = cast(CommandModule, import_module(_COMMANDS[arguments[0]][0]))
+    return module.run(arguments)
+
+
+def _usage() -> str:
+    commands = "\n".join(f"  {name:<12} {summary}" for name, (_, summary) in _COMMANDS.items())
+    return (
+        f"usage: walstore archive <command> …\n\ncommands:\n{commands}\n\n"
+        "walstore archive <command> --help tells more."
+    )
