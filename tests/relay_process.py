@@ -1,8 +1,8 @@
 """Relays in processes of their own, made to be killed: a hundred of them in a minute.
 
 - Importing is what takes long to start. So one process, `python -m tests.relay_process`, imports
-  the command once and forks; each child carries out `walstore relay …` from its first line on. It
-  shares nothing with the others but the code.
+  the commands once and forks; each child carries out `walstore relay …`, or another command, from
+  its first line on. It shares nothing with the others but the code.
 - The one who forks also kills and waits: when `kill` returns, the process and its locks are gone.
 
     test ── [arguments] + standard output ──► forker ── fork ──► walstore relay
@@ -27,11 +27,13 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 # All that the command loads when it is run; a relay's own start is what is left.
+import walstore.cli.archive_run
 import walstore.cli.relay
 import walstore.relay.postgres  # noqa: F401
 from walstore.cli.main import main
 
 START_S_MAX = 60.0
+RELAY = ("relay", "--port", "0", "--log-level", "warning")
 _MESSAGE_SIZE = 2**16
 
 
@@ -62,20 +64,24 @@ class Forker:
         Raises:
             AssertionError: It ended instead.
         """
-        number, output = self.fork(*arguments)
+        number, output = self.fork(*RELAY, *arguments)
         with output:
             line = await asyncio.wait_for(asyncio.to_thread(output.readline), START_S_MAX)
-        assert line, f"the relay did not start:\n{self._errors.read_text()[-4000:]}"
+        assert line, f"the relay did not start:\n{self.errors()}"
         return RelayProcess(number, line.strip())
 
     def fork(self, *arguments: str) -> tuple[int, IO[str]]:
-        """Begin to start a relay: the number of its process, and what it says."""
+        """Begin to carry out `walstore …`: the number of its process, and what it says."""
         reader, writer = os.pipe()
         try:
             socket.send_fds(self._channel, [json.dumps(arguments).encode()], [writer])
         finally:
             os.close(writer)
         return self._answer(), os.fdopen(reader)
+
+    def errors(self) -> str:
+        """The end of what its children have said on standard error."""
+        return self._errors.read_text()[-4000:]
 
     def kill(self, number: int) -> None:
         """End a process as a power cut would, and wait until nothing is left of it."""
@@ -143,21 +149,21 @@ def _receive(channel: socket.socket) -> tuple[bytes, array.array[int]]:
 def _fork(arguments: Sequence[Any], output: int, channel: socket.socket) -> int:
     number = os.fork()
     if number == 0:
-        _become_relay(arguments, output, channel)
+        _carry_out(arguments, output, channel)
     os.close(output)
     return number
 
 
-def _become_relay(arguments: Sequence[Any], output: int, channel: socket.socket) -> NoReturn:
+def _carry_out(arguments: Sequence[Any], output: int, channel: socket.socket) -> NoReturn:
     code = 1
     try:
         channel.close()
         os.dup2(output, 1)
         os.close(output)
-        code = main(["relay", "--port", "0", "--log-level", "warning", *arguments])
+        code = main(arguments)
     finally:
         sys.stderr.flush()
-        # What the process that forks would do at its own end is not the relay's to do.
+        # What the process that forks would do at its own end is not its child's to do.
         os._exit(code)
 
 

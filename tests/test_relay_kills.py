@@ -29,7 +29,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from tests.postgres_cluster import Cluster, binaries, running_cluster
 from tests.relay_clients import PATIENCE_S, Speaker, appending, identity, speaking
-from tests.relay_process import Forker, RelayProcess, forking
+from tests.relay_process import RELAY, Forker, RelayProcess, forking
 from walstore.wire.frames import (
     Append,
     Delivered,
@@ -259,7 +259,7 @@ class Campaign:
     async def start(self, slot: int) -> RelayProcess:
         """Start a relay; some starts are killed, and it is started again."""
         while self._random.random() < STARTS_KILLED:
-            number, output = self._forker.fork("--database", self._database)
+            number, output = self._forker.fork(*RELAY, "--database", self._database)
             with output:
                 await asyncio.sleep(self._random.uniform(0, START_LIFE_S))
                 self._forker.kill(number)

@@ -28,6 +28,7 @@ from walstore.archive.manifest import (
     Kind,
     Manifest,
     ManifestError,
+    NewerManifestError,
     Part,
 )
 from walstore.archive.manifest_members import (
@@ -51,6 +52,8 @@ from walstore.archive.rows import Column, ColumnType
 from walstore.archive.times import time_text
 from walstore.canon import Json, canonical_bytes, content_hash, parse
 from walstore.errors import MalformedError, NotJsonError
+
+__all__ = ["MANIFEST_BYTES_MAX", "NewerManifestError", "read_manifest", "write_manifest"]
 
 # A million diffs. Whoever comes near should make bases more often, and keep fewer epochs.
 MANIFEST_BYTES_MAX = 512 * 2**20
