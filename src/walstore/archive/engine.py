@@ -19,12 +19,13 @@ from random import random
 
 import anyio
 
+from walstore.archive.mirror import DivergedError
 from walstore.archive.modes import EventTable
 from walstore.archive.places import MovedError
 from walstore.archive.rows import Window
 from walstore.archive.source import Event, Source
 from walstore.archive.writer import Committed, Writer
-from walstore.errors import StorageError, TransportError
+from walstore.errors import StorageError, TransportError, WalStoreError
 from walstore.net.backoff import Backoff
 from walstore.net.faults import ReplayTooOldError
 
@@ -81,6 +82,7 @@ class Engine:
         buffer_bytes_max: int,
         resumes: bool = True,
         on_committed: Callable[[Committed], None] | None = None,
+        on_error: Callable[[WalStoreError], None] | None = None,
         backoff: Backoff | None = None,
     ) -> None:
         """Describe what to do; nothing is read yet.
@@ -93,6 +95,7 @@ class Engine:
             buffer_bytes_max: How much is held before it is written without waiting.
             resumes: Whether to go on with the chain that is there, and not with a new base.
             on_committed: Told of each commit.
+            on_error: Told of what is waited out.
             backoff: The pauses between attempts.
         """
         self._source, self._table, self._writer = source, table, writer
@@ -100,6 +103,7 @@ class Engine:
         self._buffer_bytes_max = buffer_bytes_max
         self._resumes = resumes
         self._on_committed = on_committed
+        self._on_error = on_error
         self._backoff = Backoff() if backoff is None else backoff
         self._buffer: list[Event] = []
         self._bytes = 0
@@ -107,6 +111,11 @@ class Engine:
         self._lock = anyio.Lock()
         self._is_begun = False
         self.status = EngineStatus()
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether the archive was read, and can be written."""
+        return self._is_begun
 
     @property
     def writer(self) -> Writer:
@@ -261,6 +270,7 @@ class Engine:
                 if not self._is_begun:
                     await self._begin()
                 if not await self._read():
+                    await self._write_first()
                     await self._source.wait(self.status.source_position)
                 await self._make_room()
                 failures, self.status.reason = 0, None
@@ -268,6 +278,11 @@ class Engine:
                 self._wait_out(error)
                 await anyio.sleep(self._backoff.pause_ms(failures, random()) / 1000)
                 failures += 1
+
+    async def _write_first(self) -> None:
+        """Write what there was at the start as soon as it was read."""
+        if not self.status.is_ready:
+            await self.flush()
 
     async def _write_regularly(self) -> None:
         while True:
@@ -282,8 +297,12 @@ class Engine:
 
     def _wait_out(self, error: TransportError | StorageError) -> None:
         """Note an error that may pass; raise it if it will not."""
+        if isinstance(error, DivergedError):
+            raise error
         if isinstance(error, TransportError) and not error.retryable:
             raise error
+        if self._on_error is not None:
+            self._on_error(error)
         if self.status.reason != str(error):
             _logger.warning("%s; it is tried again", error)
         self.status.reason = str(error)

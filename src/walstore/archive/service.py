@@ -1,15 +1,15 @@
 """Archives tables until it is told to stop: one engine for each, and what they share.
 
 - A table whose source cannot be reached yet is waited for; one that cannot go on is told, and the
-  others go on without it.
+  others go on without it. Whoever archives once is told at once.
 - Commits are told to the sinks without waiting for them.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from random import random
 from typing import Protocol
 
@@ -18,13 +18,14 @@ import anyio
 from walstore.archive.authority import Authority
 from walstore.archive.config import Settings, TableSettings
 from walstore.archive.delivery import Delivery
-from walstore.archive.destination import Destination
+from walstore.archive.destination import Destination, DestinationError
 from walstore.archive.engine import Engine
 from walstore.archive.folded import Report
 from walstore.archive.folder import Folder
 from walstore.archive.formats import open_format
 from walstore.archive.metrics import Metrics
 from walstore.archive.modes import EventTable, FoldedTable, SealedTable
+from walstore.archive.policy import size_skew
 from walstore.archive.reader import Archive
 from walstore.archive.sink import CommitEvent, EventSink
 from walstore.archive.source import Source
@@ -78,30 +79,29 @@ class Keeping:
 
     async def run(self, stopped: anyio.Event) -> None:
         """Archive the table until it is stopped, or cannot go on."""
-        name = self.settings.name
         try:
-            async with self.opened() as engine:
-                await engine.run(stopped)
+            async with self._service.open_source(self.settings.prefix) as source:
+                relay_id = await self._reached(source, stopped)
+                if relay_id is not None:
+                    await self._begun(source, relay_id).run(stopped)
         except WalStoreError as error:
             self.failure = error
-            _logger.error("%s: %s; this table is no longer archived", name, error)
+            _logger.error("%s: %s; this table is no longer archived", self.settings.name, error)
 
     async def run_once(self) -> Committed | None:
         """Archive what there is now."""
-        async with self.opened() as engine:
-            return await engine.run_once()
-
-    @asynccontextmanager
-    async def opened(self) -> AsyncIterator[Engine]:
-        """An engine, as soon as its source can be reached, as long as the block lasts."""
         async with self._service.open_source(self.settings.prefix) as source:
-            relay_id = await self._reached(source)
-            self.engine = self._service.make_engine(self.settings, source, relay_id)
-            yield self.engine
+            relay_id = (await source.status()).relay_id
+            return await self._begun(source, relay_id).run_once()
 
-    async def _reached(self, source: Source) -> str:
+    def _begun(self, source: Source, relay_id: str) -> Engine:
+        self.engine = self._service.make_engine(self.settings, source, relay_id)
+        return self.engine
+
+    async def _reached(self, source: Source, stopped: anyio.Event) -> str | None:
+        """The database behind a source, once it answers; None if it is stopped before."""
         failures = 0
-        while True:
+        while not stopped.is_set():
             try:
                 return (await source.status()).relay_id
             except (TransportError, StorageError) as error:
@@ -110,8 +110,10 @@ class Keeping:
                 if self.reason is None:
                     _logger.warning("%s: %s; it is waited for", self.settings.name, error)
                 self.reason = str(error)
-                await anyio.sleep(Backoff().pause_ms(failures, random()) / 1000)
+                with anyio.move_on_after(Backoff().pause_ms(failures, random()) / 1000):
+                    await stopped.wait()
                 failures += 1
+        return None
 
     async def snapshot(self) -> Committed | None:
         """Write a base now.
@@ -119,8 +121,12 @@ class Keeping:
         Raises:
             StorageError: It could not be written.
         """
-        if self.engine is None or self.failure is not None:
-            raise NotBegunError(self.reason if self.failure is None else str(self.failure))
+        if self.failure is not None:
+            raise NotBegunError(str(self.failure))
+        if self.engine is None:
+            raise NotBegunError(self.reason)
+        if not self.engine.is_begun:
+            raise NotBegunError(self.engine.status.reason)
         return await self.engine.flush(is_base_wanted=True)
 
     def shown(self) -> dict[str, Json]:
@@ -128,7 +134,7 @@ class Keeping:
         shown: dict[str, Json] = {"table": self.settings.name, "ready": self.is_ready}
         engine = self.engine
         if engine is None:
-            return {**shown, "reason": self.reason}
+            return {**shown, "reason": self.reason if self.failure is None else str(self.failure)}
         status, manifest = engine.status, engine.writer.manifest
         return {
             **shown,
@@ -196,6 +202,7 @@ class Service:
 
     async def run(self, stopped: anyio.Event) -> None:
         """Go on until it is stopped, or no table can go on."""
+        self._warn()
         async with self._delivery, anyio.create_task_group() as group:
             for each in self.tables:
                 group.start_soon(each.run, stopped)
@@ -206,20 +213,33 @@ class Service:
         Raises:
             WalStoreError: One of them cannot be archived.
         """
+        self._warn()
         async with self._delivery:
             return [(each.settings.name, await each.run_once()) for each in self.tables]
 
     async def snapshot(self) -> dict[str, str | None]:
         """Write a base of each table now; what went wrong, by table, or None."""
         outcomes: dict[str, str | None] = {}
+        ends_at = anyio.current_time() + SNAPSHOT_S_MAX
         for each in self.tables:
             try:
-                with anyio.fail_after(SNAPSHOT_S_MAX):
+                with anyio.fail_after(ends_at - anyio.current_time()):
                     await each.snapshot()
                 outcomes[each.settings.name] = None
             except (WalStoreError, TimeoutError) as error:
                 outcomes[each.settings.name] = str(error) or "it takes too long"
         return outcomes
+
+    def _warn(self) -> None:
+        """Say what was surely not meant."""
+        settings = self.settings
+        skew = size_skew(
+            settings.policy,
+            base_format=settings.base_formats[0],
+            diff_format=settings.diff_formats[0],
+        )
+        if skew is not None:
+            _logger.warning("snapshot.%s", skew)
 
     def shown(self) -> dict[str, Json]:
         """What there is to know."""
@@ -262,6 +282,7 @@ class Service:
             buffer_bytes_max=self.settings.buffer_bytes_max,
             resumes=settings.resumes,
             on_committed=self._committed,
+            on_error=self._failed,
         )
         self.metrics.watch(settings.name, engine, self._now_ms)
         return engine
@@ -295,6 +316,10 @@ class Service:
             "rows" if artifact.is_base else "changes",
             "" if committed.trigger is None else f" ({committed.trigger})",
         )
+
+    def _failed(self, error: WalStoreError) -> None:
+        if isinstance(error, DestinationError):
+            self.metrics.destination_failed(error.destination)
 
     def _report(self, table: str, report: Report) -> None:
         if report.rejections:

@@ -16,20 +16,18 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import anyio
-from anyio.to_thread import run_sync
 
-from walstore.archive.artifacts import Encoded, Spot, encode_base, encode_diff, put_part
-from walstore.archive.buckets import by_bucket
+from walstore.archive.artifacts import Spot
 from walstore.archive.destination import Destination
 from walstore.archive.format import Format
 from walstore.archive.keys import check_prefix
 from walstore.archive.manifest import Artifact, Manifest, Mode, Part, opened
-from walstore.archive.merge import merged
 from walstore.archive.places import Places
 from walstore.archive.plan import plan
 from walstore.archive.policy import Decision, Measures, Policy, decide
 from walstore.archive.reader import Archive
-from walstore.archive.rows import Action, Column, RowChange, Window
+from walstore.archive.rows import Column, Window
+from walstore.archive.work import Formats, Measured, WindowWork, Work, Written
 from walstore.errors import UsageError
 
 
@@ -151,7 +149,7 @@ class Writer:
         self.table = table
         self._places = Places(destinations, table.prefix, on_error=on_error)
         self._archive = Archive(destinations[0], table.prefix, key_fields=table.key_fields)
-        self._base_formats, self._diff_formats = tuple(base_formats), tuple(diff_formats)
+        self._formats = Formats(tuple(base_formats), tuple(diff_formats))
         self._policy = policy
         self._now_ms = now_ms
         self._keep_epochs = keep_epochs
@@ -195,110 +193,94 @@ class Writer:
             MovedError: Somebody else has committed, and nothing was; `open` again.
             DestinationError: It is not known to be committed; the same window may be tried again.
         """
+        work = WindowWork(
+            window,
+            archive=self._archive,
+            destinations=self._places.destinations,
+            formats=self._formats,
+            key_fields=self.table.key_fields,
+            columns=self.table.columns,
+            parts=self.table.parts,
+        )
+        return await self.commit_work(work, is_base_wanted=is_base_wanted)
+
+    async def commit_work(self, work: Work, *, is_base_wanted: bool = False) -> Committed | None:
+        """Commit what is written elsewhere; as `commit`."""
         async with self._lock:
             await self._places.roll_forward()
             before = self.manifest or self.table.new_manifest(self._now_ms())
-            _check_window(window, before, is_base_wanted)
-            after, trigger = await self._write(before, window, is_base_wanted)
+            _check_range(work, before, is_base_wanted)
+            after, trigger = await self._write(before, work, is_base_wanted)
             if after is before:
                 return None
             await self._places.replace(after.dropping_epochs(self._keep_epochs))
             return Committed(after.artifacts[-1], after, self._places.manifest_uri, trigger)
 
     async def _write(
-        self, before: Manifest, window: Window, is_base_wanted: bool
+        self, before: Manifest, work: Work, is_base_wanted: bool
     ) -> tuple[Manifest, str | None]:
         """Store the artifact of a window; the manifest that would name it, and why it is a base."""
-        buckets = by_bucket(window.changes, self.table.parts)
+        spot = Spot(self.table.prefix, before.epoch, work.since, work.to, self.table.parts)
+        measured = await work.measure(spot)
+        if measured.changes and work.to == before.head_position and not work.is_whole:
+            raise UsageError(f"a window to {work.to} does not move the head")
         if is_base_wanted or before.newest_base is None:
-            return await self._with_base(before, window, buckets), None
-        diff = await run_sync(self._encode_diff, buckets)
-        decision = self._decide(before, window, diff)
+            return await self._with_base(before, work, measured), None
+        decision = self._decide(before, measured)
         if decision.is_base:
-            return await self._with_base(before, window, buckets), decision.trigger
-        if not window.changes:
+            return await self._with_base(before, work, measured), decision.trigger
+        if not measured.changes:
             return before, None
-        return await self._with_diff(before, window, diff), None
+        return await self._with_diff(before, work, measured, spot), None
 
-    def _decide(
-        self, before: Manifest, window: Window, diff: Sequence[Sequence[Encoded]]
-    ) -> Decision:
+    def _decide(self, before: Manifest, measured: Measured) -> Decision:
         base = before.newest_base
         assert base is not None
-        has_moved = bool(window.changes) or before.head_position > base.to_position
         return decide(
             self._policy,
             Measures(
                 age_ms=self._now_ms() - base.created_ms,
-                diff_bytes=sum(len(part[0].body) for part in diff) if window.changes else 0,
-                base_bytes=base.size_bytes(self._base_formats[0].id),
-                churn=before.churn + window.churn,
-                rows=before.rows + _net(window.changes),
-                has_moved=has_moved,
+                diff_bytes=measured.diff_bytes,
+                base_bytes=base.size_bytes(self._formats.base[0].id),
+                churn=before.churn + measured.churn,
+                rows=before.rows + measured.net_rows,
+                has_moved=bool(measured.changes) or before.head_position > base.to_position,
             ),
         )
 
-    async def _with_base(
-        self, before: Manifest, window: Window, buckets: Sequence[Sequence[RowChange]]
-    ) -> Manifest:
-        spot = Spot(self.table.prefix, before.epoch + 1, None, window.to, self.table.parts)
-        way = None if is_whole(window) else plan(before)
-        stored = []
-        for number, changes in enumerate(buckets):
-            # One part at a time: what is held is a part, not the table.
-            old = iter(()) if way is None else await self._archive.part_rows(before, way, number)
-            rows = merged(old, [changes], self.table.key_fields)
-            encoded = await run_sync(encode_base, rows, self._base_formats, self.table.columns)
-            parts = await put_part(self._places.destinations, spot, number, encoded)
-            stored.append((parts, encoded[0].row_count))
+    async def _with_base(self, before: Manifest, work: Work, measured: Measured) -> Manifest:
+        spot = Spot(self.table.prefix, before.epoch + 1, None, work.to, self.table.parts)
+        way = None if work.is_whole else plan(before)
+        written = await work.write_base(spot, before, way)
         return before.with_base(
-            to=window.to,
-            count=sum(count for _, count in stored),
-            formats=_by_format([parts for parts, _ in stored]),
+            to=work.to,
+            count=sum(part.row_count for part in written),
+            formats=_by_format(written),
             now_ms=self._now_ms(),
-            churn=window.churn,
+            churn=measured.churn,
         )
 
     async def _with_diff(
-        self, before: Manifest, window: Window, diff: Sequence[Sequence[Encoded]]
+        self, before: Manifest, work: Work, measured: Measured, spot: Spot
     ) -> Manifest:
-        spot = Spot(self.table.prefix, before.epoch, window.since, window.to, self.table.parts)
-        stored = [
-            await put_part(self._places.destinations, spot, number, encoded)
-            for number, encoded in enumerate(diff)
-        ]
+        written = await work.write_diff(spot)
         return before.with_diff(
-            to=window.to,
-            count=sum(encoded[0].row_count for encoded in diff),
-            formats=_by_format(stored),
+            to=work.to,
+            count=sum(part.row_count for part in written),
+            formats=_by_format(written),
             now_ms=self._now_ms(),
-            churn=window.churn,
-            table_rows=max(before.rows + _net(window.changes), 0),
+            churn=measured.churn,
+            table_rows=max(before.rows + measured.net_rows, 0),
         )
 
-    def _encode_diff(self, buckets: Sequence[Sequence[RowChange]]) -> list[list[Encoded]]:
-        return [encode_diff(each, self._diff_formats, self.table.columns) for each in buckets]
+
+def _check_range(work: Work, manifest: Manifest, is_base_wanted: bool) -> None:
+    head = manifest.head_position
+    if work.since != head and not (is_base_wanted and work.is_whole):
+        raise UsageError(f"a window from {work.since} on does not go on from the head at {head}")
+    if work.to < head:
+        raise UsageError(f"a window to {work.to} does not move the head from {head}")
 
 
-def is_whole(window: Window) -> bool:
-    """Whether a window is the whole table, and needs nothing of what is there."""
-    return bool(window.changes) and window.changes[0].action is Action.TRUNCATE
-
-
-def _check_window(window: Window, manifest: Manifest, is_base_wanted: bool) -> None:
-    since, to, head = window.since, window.to, manifest.head_position
-    is_anew = is_base_wanted and is_whole(window)
-    if since != head and not is_anew:
-        raise UsageError(f"a window from {since} on does not go on from the head at {head}")
-    if to < head or (window.changes and to == head and not is_anew):
-        raise UsageError(f"a window to {to} does not move the head from {head}")
-
-
-def _net(changes: Sequence[RowChange]) -> int:
-    """How many rows a table gains."""
-    actions = [each.action for each in changes]
-    return actions.count(Action.INSERT) - actions.count(Action.DELETE)
-
-
-def _by_format(stored: Sequence[dict[str, Part]]) -> dict[str, tuple[Part, ...]]:
-    return {name: tuple(part[name] for part in stored) for name in stored[0]}
+def _by_format(written: Sequence[Written]) -> dict[str, tuple[Part, ...]]:
+    return {name: tuple(part.formats[name] for part in written) for name in written[0].formats}
