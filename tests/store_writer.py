@@ -3,6 +3,8 @@
 - Importing is what takes long to start, so one process imports and forks; each line on its input,
   a session's name and the relay's address, forks a writer that edits the same local file.
 - `pid` comes before anything is opened, `sent` after a commit was acknowledged.
+- `ended` comes after a writer was killed, `failed` after it has ended by itself. Why it did, or
+  where it hangs if it lives for long, is on the standard error.
 - `will` lines come before an edit's call: it may be found in the document. `did` lines come after
   it has returned: it must be found, once.
 """
@@ -10,9 +12,11 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import os
 import random
 import sys
+import traceback
 from pathlib import Path
 
 from walstore.document.document import ALLOW_ANY
@@ -21,6 +25,9 @@ from walstore.store.store import WalStore
 
 DOCUMENT_KEY = "kills/notes"
 WRITER = Identity.from_seed(bytes([7]) * 32)
+
+# Before those who wait for its words give up.
+HANGS_AFTER_S = 20.0
 
 
 def tell(*words: object) -> None:
@@ -77,12 +84,15 @@ def main() -> None:
         path, session, relay = line.split()
         number = os.fork()
         if not number:
+            faulthandler.dump_traceback_later(HANGS_AFTER_S)
             try:
                 asyncio.run(write(str(Path(path)), session, relay))
+            except BaseException:  # noqa: BLE001 - a child must not go on as its parent does
+                traceback.print_exc()
             finally:
                 os._exit(1)
-        os.waitpid(number, 0)
-        tell("ended")
+        _, status = os.waitpid(number, 0)
+        tell("ended" if os.WIFSIGNALED(status) else "failed")
 
 
 if __name__ == "__main__":

@@ -161,6 +161,11 @@ class Writer:
         return self._places.manifest
 
     @property
+    def destinations(self) -> Sequence[Destination]:
+        """Where it is written to."""
+        return self._places.destinations
+
+    @property
     def head(self) -> int:
         """What the archive has reached; 0 before its first base."""
         return 0 if self.manifest is None else self.manifest.head_position

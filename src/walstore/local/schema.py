@@ -3,7 +3,8 @@
 - A file is made beside its place and put there whole, so a file in its place is never half-made.
 - The header says what the file is before SQLite opens it, because SQLite may write when it does.
 - Whose file it is stands in pages that never change again, so it can be read without the
-  write-ahead log, and without writing.
+  write-ahead log, and without writing. How many pages there are is known with the log alone: who
+  copies it writes the first page, which counts them, before the others.
 - The tables never move: their root pages are the same in every file of one version.
 """
 
@@ -40,8 +41,12 @@ HEADER_BYTES = 100
 # The second page says whose file it is.
 _OWNER_END = 2 * PAGE_BYTES
 
-# The page size, and that the file has a write-ahead log.
+# The start of a file that says so whatever the key is, and be it far longer than relays take.
+_OWNER_BYTES_MAX = 2**20
+
+# The page size, and that the file has a write-ahead log, or none.
 _SHAPE = PAGE_BYTES.to_bytes(2) + b"\2\2"
+_SHAPE_ALONE = PAGE_BYTES.to_bytes(2) + b"\1\1"
 _SQLITE = b"SQLite format 3\0"
 
 _TABLES = {
@@ -97,7 +102,7 @@ def first_page(pages: int) -> bytes:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         _fill(connection, Owner("", "", b""))
         page = connection.serialize()[:PAGE_BYTES]
-    return page[:16] + _SHAPE + page[20:28] + pages.to_bytes(4) + page[32:]
+    return _with_header(page, _SHAPE, pages)
 
 
 def check_header(path: Path, *, marked: bytes | None) -> None:
@@ -114,11 +119,7 @@ def check_header(path: Path, *, marked: bytes | None) -> None:
         DamageFoundError: It is one of ours, and no longer begins as one.
         LocalFileError: It cannot be read.
     """
-    try:
-        with path.open("rb") as file:
-            start = file.read(_OWNER_END)
-    except OSError as error:
-        raise fault_of_system(path, error) from error
+    start = _read_start(path, _OWNER_END)
     version = int.from_bytes(start[60:64])
     is_sqlite = start.startswith(_SQLITE)
     has_our_id = int.from_bytes(start[68:72]) == APPLICATION_ID
@@ -139,11 +140,16 @@ def read_owner(path: Path) -> Owner:
     """Whose file it is, without writing anything.
 
     Raises:
-        DamageFoundError: That cannot be read.
+        DamageFoundError: That is not there.
+        LocalFileError: The file cannot be read.
     """
-    # An immutable file is read without its write-ahead log, and is not locked.
+    start = _read_start(path, _OWNER_BYTES_MAX)
+    pages = len(start) // PAGE_BYTES
+    # A file that seems cut short may be whole with its log: here it has the pages that it has.
+    alone = _with_header(start[: pages * PAGE_BYTES], _SHAPE_ALONE, pages)
     try:
-        with closing(sqlite3.connect(path.as_uri() + "?immutable=1", uri=True)) as connection:
+        with closing(sqlite3.connect(":memory:")) as connection:
+            connection.deserialize(alone)
             rows = connection.execute("SELECT * FROM identity").fetchall()
     except SQLITE_ERRORS as error:
         raise fault_of(path, error) from error
@@ -162,6 +168,18 @@ def check_tables(connection: sqlite3.Connection) -> None:
     found = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'table'")
     if dict(found.fetchall()) != {name: _sql(name) for name in _TABLES}:
         raise DamageFoundError("the tables are not what they were made as")
+
+
+def _read_start(path: Path, size: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(size)
+    except OSError as error:
+        raise fault_of_system(path, error) from error
+
+
+def _with_header(start: bytes, shape: bytes, pages: int) -> bytes:
+    return start[:16] + shape + start[20:28] + pages.to_bytes(4) + start[32:]
 
 
 def _fill(connection: sqlite3.Connection, owner: Owner) -> None:

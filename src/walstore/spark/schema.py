@@ -1,0 +1,63 @@
+"""The columns of events in a DataFrame: a contract.
+
+    document string      the key of the document
+    seq bigint           the place in the relay's order
+    kind string          element or snapshot
+    id string            the link of the element, or the revision of the snapshot
+    ts bigint            the element's place in its document, or what the snapshot covers
+    author string        who signed it, as the relay says
+    signature string     the element's signature; empty for a snapshot
+    accepted_ms bigint   when the relay accepted it, in milliseconds since 1970
+    vc string            what a snapshot covers, by writer, as JSON
+    deleted boolean      whether a snapshot says that the document is deleted
+    data string          what was signed, exactly; null if the relay has let it go
+
+They are those of a sealed archive, in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from walstore.archive.sealed import COLUMNS, sealed_row
+from walstore.archive.source import Event
+from walstore.canon import canonical_text
+
+_ARROW: Final[dict[str, pa.DataType]] = {
+    "text": pa.string(),
+    "integer": pa.int64(),
+    "boolean": pa.bool_(),
+    "json": pa.string(),
+}
+_SQL: Final = {"text": "string", "integer": "bigint", "boolean": "boolean", "json": "string"}
+
+EVENT_NAMES: Final = tuple(column.name for column in COLUMNS)
+
+
+def events_schema(names: Sequence[str] = EVENT_NAMES) -> pa.Schema:
+    """The columns as Arrow has them."""
+    types = {column.name: _ARROW[column.type] for column in COLUMNS}
+    return pa.schema([(name, types[name]) for name in names])
+
+
+def events_ddl(names: Sequence[str] = EVENT_NAMES) -> str:
+    """The columns as SQL has them."""
+    types = {column.name: _SQL[column.type] for column in COLUMNS}
+    return ", ".join(f"{name} {types[name]}" for name in names)
+
+
+def events_batch(events: Iterable[Event], names: Sequence[str] = EVENT_NAMES) -> pa.RecordBatch:
+    """Events as a batch."""
+    rows = [_row(event) for event in events]
+    columns = [[row[name] for row in rows] for name in names]
+    schema = events_schema(names)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _row(event: Event) -> dict[str, Any]:
+    row = sealed_row(event)
+    return {**row, "vc": canonical_text(row["vc"])}
