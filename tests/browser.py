@@ -104,6 +104,11 @@ class Tab:
         found = json.dumps(selector)
         return str(await self.evaluate(f"document.querySelector({found}).innerText"))
 
+    async def type(self, text: str) -> None:
+        """Type into what has the focus."""
+        for character in text:
+            await self._send("Input.insertText", text=character)
+
     async def prefer(self, scheme: str) -> None:
         """Prefer the light or the dark."""
         features = [{"name": "prefers-color-scheme", "value": scheme}]

@@ -83,10 +83,14 @@ class Forker:
         """The end of what its children have said on standard error."""
         return self._errors.read_text()[-4000:]
 
-    def kill(self, number: int) -> None:
-        """End a process as a power cut would, and wait until nothing is left of it."""
+    def kill(self, number: int) -> int:
+        """End a process as a power cut would, and wait until nothing is left of it.
+
+        Returns:
+            Its exit code, if it had ended already; else that it was killed.
+        """
         self._channel.send(json.dumps(number).encode())
-        assert self._answer() == number
+        return self._answer()
 
     def _answer(self) -> int:
         return int(json.loads(self._channel.recv(_MESSAGE_SIZE)))
@@ -130,9 +134,9 @@ def _serve(channel: socket.socket) -> None:
             break
         request = json.loads(message)
         if isinstance(request, int):
-            _end(request)
+            code = _end(request)
             alive.discard(request)
-            channel.send(message)
+            channel.send(json.dumps(code).encode())
         else:
             number = _fork(request, descriptors[0], channel)
             alive.add(number)
@@ -167,9 +171,9 @@ def _carry_out(arguments: Sequence[Any], output: int, channel: socket.socket) ->
         os._exit(code)
 
 
-def _end(number: int) -> None:
+def _end(number: int) -> int:
     os.kill(number, signal.SIGKILL)
-    os.waitpid(number, 0)
+    return os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])
 
 
 if __name__ == "__main__":

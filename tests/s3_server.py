@@ -17,13 +17,21 @@ from werkzeug.serving import make_server
 
 BUCKET = "the-archive"
 
-_Application = Callable[[dict[str, Any], Any], Iterable[bytes]]
+Application = Callable[[dict[str, Any], Any], Iterable[bytes]]
 
 
 @contextmanager
-def s3_served() -> Iterator[dict[str, str]]:
-    """Serve S3 with an empty bucket; the options that a destination there takes."""
+def s3_served(
+    around: Callable[[Application], Application] | None = None,
+) -> Iterator[dict[str, str]]:
+    """Serve S3 with an empty bucket; the options that a destination there takes.
+
+    Args:
+        around: What stands between the server and its clients, if something does.
+    """
     app = _one_at_a_time(DomainDispatcherApplication(create_backend_app))
+    if around is not None:
+        app = around(app)
     server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=MotoRequestHandler)
     serving = Thread(target=server.serve_forever, args=(0.01,))
     serving.start()
@@ -42,7 +50,7 @@ def s3_served() -> Iterator[dict[str, str]]:
         server.server_close()
 
 
-def _one_at_a_time(app: _Application) -> _Application:
+def _one_at_a_time(app: Application) -> Application:
     """Answer one request after the other."""
     turn = Lock()
 

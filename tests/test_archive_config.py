@@ -49,6 +49,7 @@ def test_every_setting_arrives() -> None:
                 "state": False,
                 "writers": ["a" * 64],
                 "snapshot_role": ["b" * 64],
+                "owners": ["c" * 64],
                 "resume": False,
             },
             diff={"interval": "5s"},
@@ -73,6 +74,7 @@ def test_every_setting_arrives() -> None:
     assert table.key_prefix == ""
     assert (table.parts, table.keeps_state, table.resumes) == (16, False, False)
     assert (table.writers, table.snapshot_role) == (("a" * 64,), ("b" * 64,))
+    assert table.authority.owners == {"": ("c" * 64,)}
     assert settings.policy.max_interval_ms == 6 * 3_600_000
     assert settings.base_formats == ("parquet", "jsonl")
     assert settings.orphan_grace_ms == 7 * 86_400_000
@@ -134,6 +136,7 @@ def test_tables_have_their_own_settings_and_share_the_rest() -> None:
         (changed(formats={"diff": ["csv"]}), r"formats\.diff"),
         (changed(formats={"diff": ["jsonl", "jsonl"]}), r"formats\.diff"),
         (changed(retention={"keep_epochs": -1}), r"retention\.keep_epochs"),
+        (changed(retention={"orphan_grace": "5s"}), r"retention\.orphan_grace"),
         (changed(http={"port": 70000}), r"http\.port"),
         (changed(limits={"buffer_bytes_max": 5}), r"limits\.buffer_bytes_max"),
         (changed(destinations=[]), r"\[\[destinations\]\]"),

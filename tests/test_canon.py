@@ -38,6 +38,7 @@ from walstore.canon import (
     content_hash,
     find_flaw,
     parse,
+    parse_canonical,
 )
 from walstore.errors import MalformedError, NotJsonError
 
@@ -253,6 +254,14 @@ def test_a_number_is_read_as_the_double_nearest_to_its_text(number: float) -> No
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_a_spelled_number_is_the_same_double(number: float) -> None:
     assert float(canonical_text(number)) == number
+
+
+@law
+@given(values | st.lists(st.integers(-(2**70), 2**70), max_size=4))
+def test_a_canonical_text_is_read_as_any_other(value: Any) -> None:
+    text = canonical_bytes(value)
+    read = parse_canonical(text)
+    assert read is None or repr(read) == repr(parse(text))
 
 
 @law

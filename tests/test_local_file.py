@@ -24,6 +24,7 @@ from walstore.local import (
     OtherAuthorError,
     OtherDocumentError,
     Recorded,
+    Start,
 )
 from walstore.local.file import SLOT_BYTES_MAX
 from walstore.local.guard import Guard
@@ -71,6 +72,10 @@ def test_elements_come_back_exactly_in_pages_and_tails(
         below = [e for e in elements if e.ts <= at]
         assert file.tail(at, count) == below[max(len(below) - count, 0) :]
         assert file.head() == (elements[-1].ts if elements else 0)
+        author = elements[0].author if elements else ""
+        file.drop_elements(at, but_of=author)
+        left = [e for e in elements if e.ts > at or e.author == author]
+        assert file.page(-1, len(elements)) == left
         file.drop_elements(at)
         assert file.page(-1, len(elements)) == [e for e in elements if e.ts > at]
 
@@ -97,6 +102,58 @@ def test_a_state_that_shrinks_well_takes_little_room(path: Path) -> None:
     with open_file(path) as file:
         file.put_state(b"words " * 200_000, 1)
     assert path.stat().st_size < 100_000
+
+
+def test_another_log_takes_the_place_of_one_in_one_step(path: Path) -> None:
+    """What is put back is sent first, what waited stays, and what was edited is not touched."""
+    start = Start(
+        state=(b"another state", 2),
+        elements=[element(3), element(5)],
+        stranded=(b"what is lost", 0),
+        bodies=[body("old", 1, [b"1"]), body("old", 2, [b"2"]), body("s", 1, [b"x"])],
+        marks={"ts": 5},
+        slots={"floor": 2},
+    )
+    with open_file(path) as file:
+        file.add_elements([element(ts) for ts in range(1, 9)], marks={"ts": 8})
+        assert file.marks == {"ts": 8}
+        file.put_state(b"a state", 4)
+        waiting = body("s", 1, [b"x"])
+        file.seal("s", file.record("s", b"0"), [waiting])
+        file.acknowledged(waiting.link, 8)
+        file.record("s", b"an edit")
+        with pytest.raises(NotStorableError):
+            file.start_over(start._replace(slots={"No slot": 1}))
+        with pytest.raises(NotStorableError):
+            file.start_over(start._replace(elements=[element(-1)]))
+        assert (file.head(), file.marks, file.state()) == (8, {"ts": 8}, (b"a state", 4))
+        file.start_over(start)
+        # A body that is there already is not put back as well.
+        file.confirmed([start.bodies[0].link])
+    with open_file(path) as file:
+        assert [found.ts for found in file.page(-1, 10)] == [3, 5]
+        assert (file.state(), file.stranded()) == ((b"another state", 2), b"what is lost")
+        assert (file.marks, file.get("floor")) == ({"ts": 5}, 2)
+        pending = file.pending()
+        assert [found.seq for found in pending.bodies] == [2, 1]
+        assert [found.acknowledged for found in pending.bodies] == [None, None]
+        assert [edit.packed for edit in pending.recorded] == [b"an edit"]
+        assert file.last_sealed("s") == LastSealed(1, waiting.link)
+        file.drop_stranded()
+        assert file.stranded() is None
+        file.start_over(start._replace(state=None, stranded=None, bodies=[]))
+        assert (file.state(), file.stranded(), file.pending().size) == (None, None, 3)
+
+
+def test_a_body_of_another_author_is_never_renewed(path: Path) -> None:
+    own, other = body("s", 1, [b"own"]), body("s", 1, [b"other"])
+    other = other._replace(author="z" * 64, link="z" * 64)
+    with open_file(path) as file:
+        file.seal("s", file.record("s", b"0"), [own])
+        file.start_over(Start(None, [], None, [other], None, {}))
+        anew = own._replace(link="n" * 64)
+        file.renew([anew])
+        assert file.pending().bodies == [other, anew]
 
 
 def test_facts_and_slots_survive_closing(path: Path) -> None:

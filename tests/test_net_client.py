@@ -17,6 +17,7 @@ from walstore.canon import canonical_bytes
 from walstore.document.ports import (
     Body,
     CheckpointTooOldError,
+    ElementRefusedError,
     LogBehindError,
     RawElement,
     SnapshotConflictError,
@@ -28,6 +29,7 @@ from walstore.net.client import RelayClient
 from walstore.net.events import Admitted, Loaded, Moved, PeersChanged, Settled
 from walstore.net.faults import (
     BusyError,
+    ElementTooLargeError,
     FalseAnswerError,
     NoAnswerError,
     NotAdmittedError,
@@ -67,6 +69,7 @@ from walstore.wire.frames import (
     RelayFrame,
     SetPresence,
     SnapshotPiece,
+    client_frame,
     read_client_frame,
     relay_frame,
 )
@@ -484,6 +487,78 @@ def test_an_element_beyond_the_limit_is_not_sent() -> None:
         wire.client.append(DOC, body(size=ELEMENT_BYTES_MAX), wire.now_ms)
     assert not caught.value.retryable
     assert wire.hear() == []
+
+
+def small_hello(frame_bytes_max: int) -> Hello:
+    return hello()._replace(limits={"frame_bytes_max": frame_bytes_max})
+
+
+def test_what_is_larger_than_this_relay_takes_is_refused_and_the_connection_stays() -> None:
+    wire = Wire({DOC: LOG})
+    # It is asked before anybody has said how much is too much.
+    large = wire.client.append(DOC, body(size=5_000), wire.now_ms)
+    small = wire.client.append(DOC, body(size=10), wire.now_ms)
+    wire.client.connected()
+    wire.say(small_hello(4_096))
+    (auth,) = wire.hear()
+    assert isinstance(auth, Auth)
+    wire.say(Ok(auth.ref, {}))
+    (sent,) = wire.hear()
+    assert isinstance(sent, Append)
+    assert sent.ref == small.ref
+    with pytest.raises(ElementTooLargeError) as caught:
+        large.result()
+    assert wire.client.has_events
+    assert wire.client.take_events()
+    around, bytes_max = len(client_frame(sent)) - len(sent.data), caught.value.bytes_max
+    assert bytes_max is not None
+    # Numbers of more digits, and a ref of as many, take no more room than this.
+    assert abs(bytes_max - (4_096 - around)) <= 8
+    assert wire.client.unacknowledged == 1
+    # Up to the last byte that it says, it takes all.
+    fits = body(size=10)
+    extra = bytes_max - len(fits.canonical)
+    pending = wire.client.append(DOC, body(size=10 + extra), wire.now_ms)
+    wire.hear()
+    assert not pending.is_settled
+
+
+def test_a_record_that_is_larger_than_this_relay_takes_is_refused() -> None:
+    wire = Wire({DOC: LOG})
+    wire.client.connected()
+    wire.say(small_hello(4_096))
+    (auth,) = wire.hear()
+    assert isinstance(auth, Auth)
+    wire.say(Ok(auth.ref, {}))
+    pending = wire.client.keep_record(DOC, "roster", "x" * 5_000, revision=None, now_ms=wire.now_ms)
+    assert wire.hear() == []
+    with pytest.raises(TooLargeError):
+        pending.result()
+
+
+def test_a_snapshot_that_was_sent_in_part_is_taken_back() -> None:
+    wire = Wire({DOC: LOG}).connect()
+    text = b"x" * (SNAPSHOT_PIECE_SIZE + 10)
+    pending = wire.client.put_snapshot(DOC, text, None, wire.now_ms)
+    assert wire.client.take_outgoing(wire.now_ms) is not None
+    wire.client._outgoing.frame_bytes_max = 20
+    assert any(isinstance(frame, Close) for frame in wire.hear())
+    with pytest.raises(TooLargeError):
+        pending.result()
+
+
+@pytest.mark.parametrize("code", list(Code))
+def test_only_what_is_wrong_with_the_element_or_its_author_is_refused_for_good(code: Code) -> None:
+    wire = Wire({DOC: LOG}).connect()
+    pending = wire.append(1)
+    wire.hear()
+    wire.say(Refusal(pending.ref, code, "no", {}))
+    with pytest.raises(TransportError) as caught:
+        pending.result()
+    for_good = {Code.MALFORMED, Code.TOO_LARGE, Code.INVALID, Code.RESTRICTED}
+    assert isinstance(caught.value, ElementRefusedError) is (code in for_good)
+    is_of_author = getattr(caught.value, "is_of_author", False)
+    assert is_of_author is (code is Code.RESTRICTED)
 
 
 # ── connections that end ───────────────────────────────────────────────────────────────

@@ -29,7 +29,7 @@ from walstore.document import (
     WalDocument,
 )
 from walstore.document.log import ts_of
-from walstore.document.ports import CheckpointTooOldError
+from walstore.document.ports import CheckpointTooOldError, ElementRefusedError
 from walstore.errors import TransportError
 from walstore.net.starfish import (
     SnapshotUnroutableError,
@@ -43,6 +43,7 @@ from walstore.net.starfish import (
     snapshots_apart,
 )
 from walstore.net.starfish_address import StarfishAddressError
+from walstore.net.starfish_answers import StarfishForbiddenError, StarfishMalformedError
 from walstore.net.starfish_http import (
     CapabilityMismatchError,
     HttpxMissingError,
@@ -352,9 +353,9 @@ async def each_call(server: StarfishClient) -> list[TransportError | object]:
     ("status", "kind", "retryable"),
     [
         (301, StarfishStatusError, False),
-        (400, StarfishStatusError, False),
+        (400, StarfishMalformedError, False),
         (401, StarfishRefusedError, False),
-        (403, StarfishRefusedError, False),
+        (403, StarfishForbiddenError, False),
         (408, StarfishStatusError, True),
         (409, StarfishStatusError, False),
         (413, StarfishTooLargeError, False),
@@ -373,6 +374,8 @@ async def test_every_refusal_has_its_error(
         assert isinstance(error, StarfishStatusError)
         assert (error.status, error.reason) == (status, "why?[2J")
         assert error.retryable is retryable
+        # The same element would be refused again; what else is refused may be taken later.
+        assert isinstance(error, ElementRefusedError) is (status in (400, 403, 413))
 
 
 async def test_only_absence_is_absence() -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.relay_clients import ANNA, BEN, CARL, speaking
+from tests.relay_clients import ANNA, BEN, CARL, PATIENCE_S, speaking
 from tests.test_net_client import DOC, LOG, OTHER_LOG, Wire
 from tests.test_relay_session import (
     NOW_MS,
@@ -27,6 +27,7 @@ from tests.test_relay_session import (
 )
 from walstore.document.ports import RecordConflictError, StoredRecord
 from walstore.errors import TransportError
+from walstore.net.events import RecordsChanged
 from walstore.net.faults import (
     DocumentKeyRefusedError,
     FalseAnswerError,
@@ -45,13 +46,19 @@ from walstore.relay.server import Relay
 from walstore.relay.sqlite import SqliteLog
 from walstore.signed.grant import sign_grant
 from walstore.wire.frames import (
+    RECORDS_FEATURE,
+    Auth,
     ClientFrame,
     Code,
+    EndOfStored,
     FrameError,
     GetRecord,
+    Hello,
     KeepRecord,
+    Kept,
     Ok,
     PublishGrant,
+    Pull,
     Record,
     Refusal,
     RelayFrame,
@@ -66,6 +73,7 @@ DOCUMENT = "notes/a"
 KEEP = KeepRecord("r", DOCUMENT, None, "roster", None, "{}")
 GET = GetRecord("r", DOCUMENT, "roster")
 REVISION = sha256(b"{}").hexdigest()
+HELLO = {"protocol": [1], "relay": LOG, "challenge": REVISION, "limits": {}, "software": "x"}
 
 # ── frames ─────────────────────────────────────────────────────────────────────────────
 
@@ -128,6 +136,13 @@ def test_a_frame_that_asks_for_no_record_is_malformed(members: list[Any]) -> Non
         ["RECORD", "r", REVISION, "x", {}],
         ["RECORD", "r", REVISION, "", {"log": LOG}],
         ["RECORD", "r", REVISION, "x"],
+        ["KEPT", "r", "roster"],
+        ["KEPT", "r", "Roster", REVISION],
+        ["KEPT", "r", "roster", None],
+        ["KEPT", None, "roster", REVISION],
+        ["HELLO", {**HELLO, "features": "records"}],
+        ["HELLO", {**HELLO, "features": [1]}],
+        ["HELLO", {**HELLO, "features": ["x"] * 65}],
     ],
 )
 def test_an_answer_that_is_no_record_is_malformed(members: list[Any]) -> None:
@@ -350,6 +365,68 @@ async def test_a_record_goes_to_the_relay_and_comes_back(log: RelayLog) -> None:
             with pytest.raises(RecordConflictError):
                 await ben.write_record(DOCUMENT, "roster", "[]", None)
             assert await ben.read_record(DOCUMENT, "roster") == StoredRecord("{}", second)
+
+
+async def test_those_who_follow_a_document_and_ask_for_it_are_told_of_its_records(
+    log: RelayLog,
+) -> None:
+    async with (
+        Relay.serve(log) as relay,
+        speaking(relay.url, BEN) as ben,
+        speaking(relay.url, CARL) as carl,
+        WebSocketTransport(relay.url, identity=ANNA) as anna,
+    ):
+        assert RECORDS_FEATURE in ben.hello.features
+        await ben.say(Pull("live", DOCUMENT, None, 0, 10, True, with_records=True))
+        await ben.get(EndOfStored, "live")
+        await ben.say(Pull("other", "notes/b", None, 0, 10, True, with_records=True))
+        await ben.get(EndOfStored, "other")
+        await carl.follow(DOCUMENT)
+        revision = await anna.write_record(DOCUMENT, "roster", "{}", None)
+        assert await ben.get(Kept, "live") == Kept("live", "roster", revision)
+        with pytest.raises(RecordConflictError):
+            await anna.write_record(DOCUMENT, "roster", "[]", None)
+        second = await anna.write_record(DOCUMENT, "keyring", "[]", None)
+        assert await ben.get(Kept, "live") == Kept("live", "keyring", second)
+        # Who did not ask hears nothing of it, nor does anybody of another document.
+        await carl.say(GetRecord("r", DOCUMENT, "roster"))
+        await carl.get(Record, "r")
+        await ben.say(GetRecord("r", DOCUMENT, "roster"))
+        await ben.get(Record, "r")
+        assert not any(isinstance(frame, Kept) for frame in [*carl.kept, *ben.kept])
+
+
+async def test_a_follower_waits_for_records(log: RelayLog) -> None:
+    async with (
+        Relay.serve(log) as relay,
+        WebSocketTransport(relay.url, identity=ANNA) as anna,
+        WebSocketTransport(relay.url, identity=BEN) as ben,
+        ben.follow(DOCUMENT, 0) as followed,
+    ):
+        assert await ben.pull(DOCUMENT, 0) == []
+        for text in ("{}", "[]"):
+            stored = await anna.read_record(DOCUMENT, "roster")
+            revision = None if stored is None else stored.revision
+            await anna.write_record(DOCUMENT, "roster", text, revision)
+            async with asyncio.timeout(PATIENCE_S):
+                await followed.wait_records()
+
+
+def test_a_relay_that_cannot_tell_of_records_is_not_asked_to() -> None:
+    for features, asked in (((), False), (("records",), True)):
+        wire = Wire({DOC: LOG})
+        wire.client.connected()
+        wire.say(Hello((1,), "e" * 32, "c" * 64, {}, "a relay", features))
+        (auth,) = wire.hear()
+        assert isinstance(auth, Auth)
+        wire.say(Ok(auth.ref, {}))
+        wire.client.follow(DOC, 0, wire.now_ms)
+        (pull,) = wire.hear()
+        assert isinstance(pull, Pull)
+        assert pull.with_records is asked
+        wire.client.take_events()
+        wire.say(Kept(pull.ref, "roster", REVISION))
+        assert wire.client.take_events() == [RecordsChanged(DOC)]
 
 
 async def test_of_writers_at_once_one_wins(log: RelayLog) -> None:

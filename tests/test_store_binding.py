@@ -13,8 +13,8 @@ from walstore.document.content import KindError
 from walstore.net.memory import MemoryTransport
 from walstore.signed import Identity
 from walstore.store.binding import bind
+from walstore.store.references import NotWeakError
 from walstore.store.store import WalStore
-from walstore.store.subscriptions import NotWeakError
 
 ADA, BOB = (Identity.from_seed(bytes([n]) * 32) for n in (1, 2))
 

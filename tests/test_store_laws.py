@@ -30,8 +30,9 @@ from walstore.errors import TransportError
 from walstore.net import MemoryTransport
 from walstore.relay import MemoryLog, Relay
 from walstore.store.change import INSERTED_MAX, Change, CrdtState, Splices
+from walstore.store.change_stream import ChangeStream
 from walstore.store.store import WalStore
-from walstore.store.subscriptions import BUFFER_DEFAULT, ChangeStream
+from walstore.store.waiting import BUFFER_DEFAULT
 
 RACES = int(os.environ.get("WALSTORE_STORE_RACES", "40"))
 SEED = int(os.environ.get("WALSTORE_STORE_RACES_SEED", "0")) or time.time_ns() % 10**6

@@ -277,9 +277,13 @@ def test_a_cursor_in_text_that_has_not_arrived_is_nowhere_yet() -> None:
     bob = present(BOB, exchange.connect(), clock, crdt=empty)
     ada.set(cursor=Cursor("body", 5), name="Ada")
     bob.look()
-    assert [(p.name, p.cursor) for p in bob.others()] == [("Ada", None)]
+    assert [(p.name, p.cursor, p.path) for p in bob.others()] == [("Ada", None, "body")]
     Writer(empty, "ada").insert_text("body", 0, "hello")
     assert bob.others()[0].cursor == Cursor("body", 5)
+    ada.move(None)
+    clock.advance(1000)
+    bob.look()
+    assert [(p.name, p.cursor, p.path) for p in bob.others()] == [("Ada", None, None)]
 
 
 # ── time ───────────────────────────────────────────────────────────────────────────────

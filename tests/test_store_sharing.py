@@ -56,16 +56,11 @@ from walstore.signed.roster import (
     RosterRollbackError,
     new_roster,
 )
-from walstore.store.sharing import (
-    KEYRING,
-    ROSTER,
-    NotAttachedError,
-    NotOwnerError,
-    OtherOwnerError,
-    Person,
-    Sharing,
-)
+from walstore.store.sharing import NotOwnerError, Person, Sharing
+from walstore.store.sharing_document import NotAttachedError
+from walstore.store.sharing_known import OtherOwnerError
 from walstore.store.sharing_state import SLOT, MemorySlots, SharingStateError, Slots
+from walstore.store.sharing_steps import KEYRING, ROSTER
 from walstore.wire.frames import Code
 
 ANNA, BEN, CARL = (Identity.from_seed(bytes([number]) * 32) for number in (1, 2, 3))

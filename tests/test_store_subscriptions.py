@@ -27,16 +27,15 @@ from walstore.store.change import (
     apply_delta,
 )
 from walstore.store.paths import FOUND_PATHS_MAX, PathIndex, Pattern
+from walstore.store.references import NotWeakError
+from walstore.store.subscription import Subscription
 from walstore.store.subscriptions import (
     ANSWERS_MAX,
-    BUFFER_DEFAULT,
     ROUNDS_MAX,
     FeedbackLoopError,
     HubClosedError,
-    NotWeakError,
-    SlowConsumerError,
-    Subscription,
 )
+from walstore.store.waiting import BUFFER_DEFAULT, SlowConsumerError
 
 
 @pytest.fixture
@@ -751,7 +750,7 @@ async def test_what_waits_is_not_told_after_the_owner_is_gone(board: Board) -> N
 async def test_a_callback_stuck_behind_too_many_paths_is_closed_and_its_owner_told(
     board: Board, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("walstore.store.subscriptions.PATHS_MAX", BUFFER_DEFAULT)
+    monkeypatch.setattr("walstore.store.waiting.PATHS_MAX", BUFFER_DEFAULT)
     errors: list[BaseException] = []
     gate = Gate()
     subscription = board.hub.subscribe(
@@ -866,7 +865,7 @@ async def test_a_full_buffer_that_must_not_coalesce_ends_with_an_error(board: Bo
 async def test_keys_that_come_and_go_without_end_do_not_fill_memory(
     board: Board, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("walstore.store.subscriptions.PATHS_MAX", 8)
+    monkeypatch.setattr("walstore.store.waiting.PATHS_MAX", 8)
     changes = board.hub.changes("prefs/*", buffer=4)
     for number in range(20):
         board.put("prefs", str(number), 1)

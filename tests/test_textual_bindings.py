@@ -156,6 +156,21 @@ async def test_options_are_those_of_the_list_and_the_highlight_stays_on_its_own(
         await pilot.pause()
 
 
+async def test_a_list_of_single_characters_is_a_list_like_any_other() -> None:
+    async with shown_form() as (app, _, store):
+        tags = store.list("tags")
+        tags.append("a")
+        widget = app.query_one(OptionList)
+        bind_options(widget, store, "tags")
+        tags.append("日")
+        assert [str(option.prompt) for option in widget.options] == ["a", "日"]
+        tags.append("long")
+        assert [str(option.prompt) for option in widget.options] == ["a", "日", "long"]
+        store["word"] = "a value is no list"
+        bind_options(widget, store, "word")
+        assert len(widget.options) == 3
+
+
 async def test_a_list_view_ends_up_with_what_the_list_holds() -> None:
     async with shown_form() as (app, pilot, store):
         todo = store.list("todo")

@@ -2,54 +2,27 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from textual.app import App
-from textual.pilot import Pilot
+import pytest
 from textual.widgets import Input, OptionList, Static
 
-from examples.textual_editor.app import EditorApp
 from examples.textual_editor.panels import People, Status
-from examples.textual_editor.screens import HelpScreen, HistoryScreen, written_by
-from examples.textual_editor.sessions import Session, load_identity
-from walstore import Identity
+from examples.textual_editor.relays import NoRelayError, running_relay
+from examples.textual_editor.screens import HelpScreen, LeaveScreen
+from examples.textual_editor.sessions import Desk, Session, guest_name, load_identity
+from tests.editors import editing, person, press, said, until
+from walstore import Identity, WalStoreError
 from walstore.relay import MemoryLog, Relay
 from walstore.signed.card import Card
 
 ROOT = Path(__file__).resolve().parent.parent
-
-
-@asynccontextmanager
-async def editing(session: Session) -> AsyncIterator[tuple[EditorApp, Pilot[Session]]]:
-    async with session.store() as store:
-        app = EditorApp(session, store)
-        async with app.run_test(size=(80, 24)) as pilot:
-            yield app, pilot
-
-
-async def press(pilot: Pilot[Session], *keys: str) -> None:
-    with pilot.app._context():
-        await pilot.press(*keys)
-
-
-async def until(pilot: Pilot[Session], condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await pilot.pause(0.01)
-
-
-def said(app: App[Session], selector: str) -> str:
-    return str(app.query_one(selector, Static).content)
-
-
-def person(name: str, relay: str | None = None, file: Path | None = None) -> Session:
-    return Session("notes/x", name, Identity.generate(), relay=relay, file=file)
+EXAMPLE = ROOT / "examples" / "textual_editor"
 
 
 async def test_alone_and_without_a_network_everything_can_be_written() -> None:
@@ -65,7 +38,7 @@ async def test_alone_and_without_a_network_everything_can_be_written() -> None:
         assert (store.text("body"), store.text("title")) == ("hi\n!", "T")
         assert list(store.list("tags")) == ["a", "b"]
         assert list(store.list("todo")) == [{"what": "do", "done": False}]
-        assert "on this computer" in said(app, "#status")
+        assert "kept nowhere" in said(app, "#status")
         app.query_one("#todo").focus()
         await pilot.press("down", "enter")
         assert store.list("todo")[0]["done"] is True
@@ -121,33 +94,6 @@ async def test_it_starts_without_a_relay_and_comes_live_when_there_is_one(tmp_pa
             assert app.query_one(Status).has_class("-live")
 
 
-async def test_the_history_shows_any_version_and_who_wrote_it() -> None:
-    async with (
-        Relay.serve(MemoryLog()) as relay,
-        editing(person("Ada", relay.url)) as (ada, left),
-        editing(person("Bo", relay.url)) as (bo, right),
-    ):
-        ada.store.set_text("body", "one")
-        await until(right, lambda: bo.body.text == "one")
-        bo.store.edit_text("body", 3, 0, "two")
-        await until(left, lambda: ada.body.text == "onetwo" and len(ada.store.history()) == 2)
-        authors = ada.store.identity.public_key, bo.store.identity.public_key
-        assert written_by(ada.store, "body", 1) == [("one", authors[0]), ("two", authors[1])]
-        assert written_by(ada.store, "body", 0) == [("one", authors[0])]
-        with left.app._context():
-            ada.action_history()
-            await left.pause()
-            assert isinstance(ada.screen, HistoryScreen)
-            history = ada.screen.query_one("#history", Static)
-            assert str(history.content) == "onetwo"
-            await left.press("left")
-            assert str(history.content) == "one"
-            await left.press("end")
-            assert str(history.content) == "onetwo"
-            await left.press("escape")
-            assert not isinstance(ada.screen, HistoryScreen)
-
-
 async def test_a_document_is_shared_by_invitation_and_revoked() -> None:
     async with Relay.serve(MemoryLog()) as relay:
         owner = Session("notes/x", "Ada", Identity.generate(), relay=relay.url, is_owned=True)
@@ -162,27 +108,117 @@ async def test_a_document_is_shared_by_invitation_and_revoked() -> None:
             await left.press("enter")
             line = ada.screen.query_one("#invitation", Static)
             await until(left, lambda: "Hand this" in str(line.content))
+            assert field.value == ""
             invitation = str(line.content).partition("\n")[2]
             async with editing(guest.other(invitation)) as (bo, right):
                 await until(right, lambda: bo.body.text == "a")
                 await press(right, "end", "b")
                 await until(left, lambda: ada.store.text("body") == "ab")
-            members = ada.screen.query_one("#members", OptionList)
-            members.focus()
-            members.highlighted = 1
-            await left.press("delete")
-            await until(left, lambda: "revoked" in str(members.get_option_at_index(1).prompt))
+                members = ada.screen.query_one("#members", OptionList)
+                with ada._context():
+                    members.focus()
+                    members.highlighted = 1
+                    await left.press("delete")
+                await until(left, lambda: "revoked" in str(members.get_option_at_index(1).prompt))
+                # What they would write is taken by nobody, so they are told.
+                await until(right, lambda: bo.body.read_only)
+                await until(right, lambda: "you may not write here" in said(bo, "#status"))
+                await press(right, "c")
+                assert bo.body.text == "ab"
 
 
-async def test_another_document_can_be_opened() -> None:
-    session = person("Ada")
+async def test_another_document_takes_the_place_of_the_one_that_is_shown(tmp_path: Path) -> None:
+    session = person("Ada", file=tmp_path / "first.walstore")
     async with editing(session) as (app, pilot):
-        await pilot.press("f4")
-        await pilot.press(*"notes", "slash", "y", "enter")
-        await pilot.pause()
-        assert app.return_value is not None
-        assert app.return_value.document == "notes/y"
-        assert app.return_value.identity is session.identity
+        await pilot.press("1")
+        first = app.store
+        await pilot.press("f4", *"notes", "slash", "y", "enter")
+        await until(pilot, lambda: app.store is not first and not app.body.text)
+        await until(pilot, lambda: app.body.has_focus)
+        await pilot.press("2")
+        assert (app.session.document, app.store.text("body")) == ("notes/y", "2")
+        assert app.session.identity is session.identity
+        await until(pilot, lambda: first.status.state == "closed")
+        # Whoever comes back finds what they left, where it was.
+        await pilot.press("f4", *"notes", "slash", "x", "enter")
+        await until(pilot, lambda: app.body.text == "1")
+        assert app.session.file == session.file
+    assert len(list(tmp_path.glob("*.walstore"))) == 2
+
+
+async def test_a_document_that_cannot_be_opened_leaves_the_one_that_is_shown() -> None:
+    async with editing(person("Ada")) as (app, pilot):
+        store = app.store
+        await pilot.press("a", "f4", *"walstore-invitation", "full_stop", "x", "enter")
+        await until(pilot, lambda: len(app._notifications) == 1)
+        await pilot.press("b")
+        assert app.store is store
+        assert app.body.text == "ab"
+
+
+async def test_documents_that_are_open_are_closed_with_the_desk(tmp_path: Path) -> None:
+    session = person("Ada", file=tmp_path / "note.walstore")
+    async with Desk() as desk:
+        first = await desk.open(session)
+        with pytest.raises(WalStoreError):
+            await desk.open(session)
+        desk.close(first)
+        # What is being closed is waited for.
+        second = await desk.open(session)
+        assert (first.status.state, second.status.state) == ("closed", "local")
+    assert second.status.state == "closed"
+
+
+async def test_whoever_leaves_is_told_if_that_loses_something(tmp_path: Path) -> None:
+    async with editing(person("Ada")) as (app, pilot):
+        await pilot.press("x", "ctrl+q")
+        assert isinstance(app.screen, LeaveScreen)
+        await pilot.press("escape", "y", "ctrl+q")
+        assert app.body.text == "xy"
+        await pilot.press("enter")
+        assert not app.is_running or app._exit
+    async with editing(person("Ada")) as (app, pilot):
+        await pilot.press("ctrl+q")
+        assert app._exit
+    async with editing(person("Ada", file=tmp_path / "note.walstore")) as (app, pilot):
+        assert "on this computer" in said(app, "#status")
+        await pilot.press("x", "ctrl+q")
+        assert app._exit
+
+
+async def test_tab_passes_over_lists_that_are_empty_and_the_title_is_not_typed_over() -> None:
+    async with editing(person("Ada")) as (app, pilot):
+        app.store.set_text("title", "Plans")
+        await pilot.press("tab", "t", "enter", "tab", "d", "enter", "tab", "end", "!", "tab")
+        assert app.body.has_focus
+        assert list(app.store.list("tags")) == ["t"]
+        assert [task["what"] for task in app.store.list("todo")] == ["d"]
+        assert app.store.text("title") == "Plans!"
+        await pilot.press("tab")
+        assert app.query_one("#tags").has_focus
+        await pilot.press("down", "delete", "u")
+        assert app.query_one("#new-tag", Input).value == "u"
+
+
+async def test_a_small_terminal_shows_the_text_or_what_is_beside_it() -> None:
+    async with editing(person("Ada"), size=(40, 10)) as (app, pilot):
+        side = app.query_one("#side")
+        assert (app.body.display, side.display) == (True, False)
+        await pilot.press("a", "f9")
+        await until(pilot, lambda: app.query_one("#new-tag").has_focus)
+        assert (app.body.display, side.display) == (False, True)
+        await pilot.press("t", "enter", "f9")
+        await until(pilot, lambda: app.body.has_focus)
+        await pilot.press("b")
+        assert (app.body.text, list(app.store.list("tags"))) == ("ab", ["t"])
+        await pilot.press("f1")
+        for key in ("end", "f1"):
+            await pilot.press(key)
+        for size in ((20, 5), (10, 3), (1, 1), (200, 60)):
+            await pilot.resize_terminal(*size)
+        await until(pilot, lambda: side.display and app.body.display)
+        await pilot.press("f9")
+        await until(pilot, lambda: not side.display)
 
 
 async def test_help_and_the_other_theme_are_a_key_away() -> None:
@@ -190,9 +226,9 @@ async def test_help_and_the_other_theme_are_a_key_away() -> None:
         await pilot.press("f1")
         assert isinstance(app.screen, HelpScreen)
         await pilot.press("escape", "f8")
-        assert app.theme == "textual-light"
+        assert not app.current_theme.dark
         await pilot.press("f8")
-        assert app.theme == "textual-dark"
+        assert app.current_theme.dark
 
 
 async def test_what_others_put_where_it_does_not_belong_breaks_nothing() -> None:
@@ -224,3 +260,34 @@ def test_the_scripted_session_of_two_processes_converges(tmp_path: Path) -> None
     assert "I come by train,\\nplatform 2." in played.stdout
     pictures = sorted(path.name for path in tmp_path.glob("*.svg"))
     assert pictures == ["ada-dark.svg", "ada-light.svg", "bo.svg", "history.svg"]
+
+
+def test_a_guest_has_a_name_and_always_the_same_one() -> None:
+    identity = Identity.generate()
+    assert guest_name(identity) == guest_name(identity)
+    assert len({guest_name(Identity.generate()) for _ in range(200)}) == 16
+
+
+def test_a_relay_runs_beside_the_editor_and_ends_with_it() -> None:
+    with running_relay() as url:
+        port = int(url.rpartition(":")[2])
+        with pytest.raises(NoRelayError, match="cannot listen"), running_relay(port=port):
+            pass
+    with running_relay(port=port) as again:
+        assert again == url
+
+
+def test_the_example_is_made_of_what_is_promised() -> None:
+    """Whoever copies it needs the façade and the widgets, and nothing from within."""
+    imported: set[str] = set()
+    for path in EXAMPLE.glob("**/*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                imported.update(name.name for name in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                imported.add(node.module or "")
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                # What is imported by its name only when it is needed.
+                assert not node.value.startswith("walstore.relay")
+    inside = {name for name in imported if name.partition(".")[0] == "walstore"}
+    assert inside == {"walstore", "walstore.textual"}

@@ -802,6 +802,48 @@ async def test_a_caret_stays_where_it_was_last_until_what_is_typed_there_arrives
             assert app.area.carets[0].end == (0, 6)
 
 
+async def test_a_text_is_drawn_anew_when_it_is_wrapped_to_another_width() -> None:
+    async with edited("one two three four five six seven\nlast", size=(40, 6)) as (
+        app,
+        _,
+        pilot,
+        _,
+    ):
+        for width in (20, 12, 60, 30):
+            await pilot.resize_terminal(width, 6)
+            await pilot.pause()
+            seen = [strip.text.rstrip() for strip in app.screen._compositor.render_strips()]
+            drawn = [row.strip(" ▊▎▔▁") for row in seen]
+            assert [row for row in drawn if row] == [
+                row.strip() for row in screen(app.area) if row.strip()
+            ]
+
+
+@pytest.mark.parametrize("elsewhere", [None, Cursor("title", 3)], ids=["nowhere", "elsewhere"])
+async def test_a_caret_goes_when_whom_it_belongs_to_is_not_in_the_text_any_more(
+    elsewhere: Cursor | None,
+) -> None:
+    transport, presences = MemoryTransport(), MemoryPresences()
+    async with opened("text", transport) as mine, opened("", transport) as other:
+        await exchange(mine, other)
+        here, there = presence_of(mine, presences, "a"), presence_of(other, presences, "b")
+        app = Editor(mine, here)
+        async with app.run_test() as pilot:
+            plain = app.area.render_line(0)
+            there.set(cursor=Cursor("body", 2), name="Bo")
+            here.look()
+            assert [caret.name for caret in app.area.carets] == ["Bo"]
+            # What they write elsewhere has not arrived, so where they are there is not known.
+            other.set_text("title", "new")
+            there.move(elsewhere)
+            await pilot.pause(0.02)
+            here.look()
+            await pilot.pause()
+            assert here.others()[0].cursor is None
+            assert not app.area.carets
+            assert app.area.render_line(0) == plain
+
+
 async def test_a_remote_selection_is_drawn_and_goes_with_whom_it_belongs_to() -> None:
     async with watched("one\ntwo") as (area, pilot, mine, theirs):
         plain = area.render_line(0)
@@ -847,9 +889,23 @@ async def test_whom_i_follow_stays_in_view_until_i_move() -> None:
         mine.look()
         assert area.carets[0].end == (90, 0)
         assert any(row.startswith("line 90") for row in screen(area))
+        for size in ((14, 5), (60, 20), (40, 4)):
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+            assert any(row.startswith("line 90") for row in screen(area))
         area.move_cursor((0, 1))
         assert not area.following
         assert screen(area)[0] == "line 0"
+
+
+async def test_where_i_write_stays_in_view_when_the_terminal_gets_smaller() -> None:
+    lines = [f"{number}: as long as it takes to be wrapped" for number in range(40)]
+    async with edited("\n".join(lines), size=(60, 20)) as (_, area, pilot, _):
+        area.move_cursor((30, 0))
+        for size in ((20, 6), (60, 20), (12, 4)):
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+            assert any(row.startswith("30:") for row in screen(area))
 
 
 # ── cells ──────────────────────────────────────────────────────────────────────────────

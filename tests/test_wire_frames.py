@@ -31,6 +31,7 @@ from walstore.wire.frames import (
     FrameError,
     GetSnapshot,
     Hello,
+    Kept,
     Ok,
     Presence,
     PublishGrant,
@@ -102,7 +103,14 @@ client_frames: st.SearchStrategy[ClientFrame] = st.one_of(
     st.builds(PublishGrant, refs, json_objects),
     st.builds(Append, refs, documents, logs, keys, signatures, element_data),
     st.builds(
-        Pull, refs, documents, logs, places, st.integers(1, PULL_ELEMENTS_MAX), st.booleans()
+        Pull,
+        refs,
+        documents,
+        logs,
+        places,
+        st.integers(1, PULL_ELEMENTS_MAX),
+        st.booleans(),
+        st.booleans(),
     ),
     st.builds(PullTail, refs, documents, logs, places, st.integers(1, PULL_ELEMENTS_MAX)),
     st.builds(GetSnapshot, refs, documents, logs, st.none() | keys),
@@ -153,7 +161,9 @@ relay_frames: st.SearchStrategy[RelayFrame] = st.one_of(
         keys,
         st.dictionaries(texts, places, max_size=4),
         texts,
+        st.lists(st.text(max_size=64), max_size=3).map(tuple),
     ),
+    st.builds(Kept, refs, st.sampled_from(["roster", "keyring"]), keys),
     st.builds(Challenge, keys),
     st.builds(Ok, refs, json_objects),
     st.builds(Refusal, st.none() | refs, st.sampled_from(Code), texts, json_objects),
@@ -357,6 +367,8 @@ WRONG: list[tuple[Any, ...]] = [
     ("PULL", "r", "d", {"upto": 5, "last": PULL_ELEMENTS_MAX + 1}),
     ("PULL", "r", "d", {"upto": 5, "last": 1, "live": False}),
     ("PULL", "r", "d", {"upto": 5, "last": 1, "after": 0}),
+    ("PULL", "r", "d", {"upto": 5, "last": 1, "records": True}),
+    ("PULL", "r", "d", {"after": 0, "records": 1}),
     ("PULL", "r", "", {"after": 0}),
     ("PULL", "r", "d" * (DOCUMENT_KEY_SIZE_MAX + 1), {"after": 0}),
     ("PULL", "r", "a\nb", {"after": 0}),
@@ -571,6 +583,7 @@ SPECIMENS = [
         PublishGrant("r", {"v": 1, "prefix": "", "roles": ["read"]}),
         Append("r", "notes/é", LOG, KEY, SIGNATURE, b'{"a":[1,{"b":"},{"}],"c":null}'),
         Pull("r", "d", LOG, 5, 10, True),
+        Pull("r", "d", None, 5, 10, True, with_records=True),
         PullTail("r", "d", None, 5, 10),
         GetSnapshot("r", "d", None, REVISION),
         PutSnapshot("r", "d", LOG, REVISION, '{"state":{}}', True),
@@ -583,6 +596,8 @@ SPECIMENS = [
     relay_frame(frame)
     for frame in (
         Hello((1,), LOG, KEY, {"frame_bytes_max": 1}, "walstore"),
+        Hello((1,), LOG, KEY, {}, "walstore", ("records", "more")),
+        Kept("r", "roster", REVISION),
         Elements(
             "r",
             [

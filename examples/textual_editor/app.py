@@ -1,50 +1,75 @@
 """The editor: title, text, tags and tasks of one document, with everybody who is at it.
 
 - It shows what the store holds and edits nothing else, so it works the same without a network.
-- It ends with the next session to open, or with None.
+- Another document takes the place of the one that is shown; the app stays.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
 
+from textual import work
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.widgets import Footer, Input
 
+from examples.textual_editor.history import HistoryScreen
 from examples.textual_editor.panels import People, Side, Status
-from examples.textual_editor.screens import HelpScreen, HistoryScreen, OpenScreen, ShareScreen
-from examples.textual_editor.sessions import Session
-from walstore import WalStore
+from examples.textual_editor.screens import HelpScreen, LeaveScreen, OpenScreen, ShareScreen
+from examples.textual_editor.sessions import Desk, Session
+from examples.textual_editor.themes import DARK, LIGHT
+from walstore import WalStore, WalStoreError
 from walstore.textual import CollabTextArea, author_color, bind_input
 
 
-class EditorApp(App[Session]):
-    """One document."""
+class EditorApp(App[None]):
+    """One document after the other."""
 
     CSS_PATH = "editor.tcss"
     TITLE = "walstore"
     ENABLE_COMMAND_PALETTE = False
+    # Where there is no room for both, the side takes the place of the text.
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-wide")]  # noqa: RUF012 - as Textual has it
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (16, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("f1", "help", "Help"),
         Binding("f2", "history", "History"),
         Binding("f3", "share", "Share"),
         Binding("f4", "open", "Open"),
         Binding("f5", "follow", "Follow"),
-        Binding("f8", "theme", "Light/dark"),
+        Binding("f8", "theme", "Theme"),
+        Binding("f9", "side", "Side"),
         Binding("ctrl+q", "quit", "Leave", priority=True),
     ]
 
-    def __init__(self, session: Session, store: WalStore, *, is_light: bool = False) -> None:
+    def __init__(
+        self,
+        session: Session,
+        store: WalStore,
+        *,
+        desk: Desk | None = None,
+        is_light: bool = False,
+    ) -> None:
+        """Show a document.
+
+        Args:
+            session: What was opened.
+            store: The document, open.
+            desk: Opens other documents; without one, this is the only one.
+            is_light: Whether to begin with the light theme.
+        """
         super().__init__()
         self.session = session
         self.store = store
-        self.theme = "textual-light" if is_light else "textual-dark"
+        self._desk = desk
+        for theme in (LIGHT, DARK):
+            self.register_theme(theme)
+        self.theme = LIGHT.name if is_light else DARK.name
 
     def compose(self) -> ComposeResult:
         """Lay it out."""
-        yield Input(placeholder="Title", id="title")
+        yield Input(placeholder="Title", id="title", select_on_focus=False)
         with Horizontal(id="main"):
             yield CollabTextArea(
                 self.store,
@@ -54,16 +79,27 @@ class EditorApp(App[Session]):
                 highlight_cursor_line=False,
             )
             yield Side(self.store, following=lambda: self.body.following)
-        yield Status(self.store)
+        yield Status(self.store, is_kept=self.session.file is not None)
         yield Footer()
 
     def on_mount(self) -> None:
+        """Begin to write."""
+        self._begin()
+
+    def _begin(self) -> None:
         """Say who we are, and begin to write."""
         key = self.store.identity.public_key
         self.store.presence.set(name=self.session.name, color=author_color(key))
-        self.query_one(People).show()
+        people = self.query_one(People)
+        people.watch(self.body, "following", people.show)
         bind_input(self.query_one("#title", Input), self.store, "title")
         self.body.focus()
+
+    def on_status_may_write(self, event: Status.MayWrite) -> None:
+        """Write no more where nobody takes it, until somebody does again."""
+        self.body.read_only = not event.may_write
+        self.query_one("#title").disabled = not event.may_write
+        self.query_one(Side).disabled = not event.may_write
 
     @property
     def body(self) -> CollabTextArea:
@@ -73,10 +109,6 @@ class EditorApp(App[Session]):
     def on_collab_text_area_refused(self, event: CollabTextArea.Refused) -> None:
         """Say why something cannot be written."""
         self.notify(str(event.error), severity="error", markup=False)
-
-    def on_collab_text_area_carets_moved(self) -> None:
-        """Show whom we follow, or not any more."""
-        self.query_one(People).show()
 
     def action_help(self) -> None:
         """Show what the keys do."""
@@ -88,17 +120,33 @@ class EditorApp(App[Session]):
 
     def action_share(self) -> None:
         """Show who may write."""
-        self.push_screen(
-            ShareScreen(self.store, command=self.session.command, card=self.store.card)
-        )
+        self.push_screen(ShareScreen(self.store, command=self.session.command))
 
     def action_open(self) -> None:
-        """Ask for another document, and end with it."""
-        self.push_screen(OpenScreen(), self._open)
+        """Ask for another document, and show it."""
+        self.push_screen(OpenScreen(), self._wanted)
 
-    def _open(self, wanted: str | None) -> None:
-        if wanted is not None:
-            self.exit(self.session.other(wanted))
+    def _wanted(self, wanted: str | None) -> None:
+        if wanted is not None and wanted != self.session.wanted:
+            self._open(self.session.other(wanted))
+
+    @work(exclusive=True, group="opening")
+    async def _open(self, session: Session) -> None:
+        """Show another document in place of this one, which stays if that cannot be opened."""
+        if self._desk is None:
+            self.notify("This is the only document here.", severity="error")
+            return
+        try:
+            store = await self._desk.open(session)
+        except WalStoreError as error:
+            self.notify(str(error), severity="error", markup=False)
+            return
+        left, self.store, self.session = self.store, store, session
+        while len(self.screen_stack) > 1:
+            await self.pop_screen()
+        await self.recompose()
+        self._begin()
+        self._desk.close(left)
 
     def action_follow(self) -> None:
         """Follow the next one who is in the text, or nobody after the last."""
@@ -106,9 +154,32 @@ class EditorApp(App[Session]):
         following = self.body.following
         after = sessions.index(following) + 1 if following in sessions else 0
         self.body.following = sessions[after] if after < len(sessions) else None
-        self.query_one(People).show()
+        if not sessions:
+            self.notify("Nobody else is in the text.")
+
+    def action_side(self) -> None:
+        """Show people, tags and tasks, or not."""
+        self.query_one("#main").toggle_class("-side")
+        self.call_after_refresh(self._refocus)
+
+    def _refocus(self) -> None:
+        """Go to where one can write, if that where one was is not shown any more."""
+        if self.focused is None or not self.focused.is_on_screen:
+            (self.body if self.body.display else self.query_one("#new-tag")).focus()
 
     def action_theme(self) -> None:
         """Change between light and dark."""
-        is_dark = self.theme == "textual-dark"
-        self.theme = "textual-light" if is_dark else "textual-dark"
+        self.theme = LIGHT.name if self.theme == DARK.name else DARK.name
+
+    async def action_quit(self) -> None:
+        """Leave; not without a word if that is the end of what was written."""
+        status = self.store.status
+        is_lost = status.unsent and status.state != "live" and self.session.file is None
+        if is_lost and not isinstance(self.screen, LeaveScreen):
+            self.push_screen(LeaveScreen(), self._left)
+        else:
+            self.exit()
+
+    def _left(self, answer: str | None) -> None:
+        if answer is not None:
+            self.exit()

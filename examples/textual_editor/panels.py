@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
+from textual.containers import VerticalScroll
 from textual.content import Content
+from textual.message import Message
 from textual.widgets import Input, Label, OptionList, Static
 
 from walstore import WalStore, WalStoreError
@@ -17,6 +19,7 @@ from walstore.textual import Person, bind_options, color_of, name_of, session_of
 # States that a store may have, as a reader would say them.
 _STATES = {
     "local": ("○", "on this computer only"),
+    "fleeting": ("○", "kept nowhere: start with --relay or --file"),
     "connecting": ("◌", "connecting"),
     "live": ("●", "live"),
     "offline": ("○", "offline"),
@@ -32,6 +35,7 @@ class People(Static):
         super().__init__(id="people", markup=False)
         self._store = store
         self._following = following
+        self._rows: list[tuple[str, str]] = []
 
     def on_mount(self) -> None:
         """Be told who comes and goes."""
@@ -46,25 +50,34 @@ class People(Static):
         """Show who is here by now."""
         presence, following = self._store.presence, self._following()
         me = presence.me
-        lines = [] if me is None else [_dot(me) + f"{name_of(me)} (you)"]
+        rows = [] if me is None else [(color_of(me), f"{name_of(me)} (you)")]
         for person in presence.others():
             is_followed = following == session_of(person)
-            lines.append(_dot(person) + name_of(person) + (" ← followed" if is_followed else ""))
-        content = Content("\n").join(lines)
-        if content != self.content:
-            self.update(content)
+            rows.append((color_of(person), name_of(person) + " ← followed" * is_followed))
+        # It is asked for with every move of anybody's caret, and seldom says anything else.
+        if rows != self._rows:
+            self._rows = rows
+            self.update(Content("\n").join([_dot(color) + name for color, name in rows]))
 
 
-def _dot(person: Person) -> Content:
-    return Content.styled("  ", f"on {color_of(person)}") + " "
+def _dot(color: str) -> Content:
+    return Content.styled("  ", f"on {color}") + " "
 
 
 class Status(Static):
     """How the store stands, in one line."""
 
-    def __init__(self, store: WalStore) -> None:
+    @dataclass
+    class MayWrite(Message):
+        """Whether what we write is taken by the others, if that is not as before."""
+
+        may_write: bool
+
+    def __init__(self, store: WalStore, *, is_kept: bool) -> None:
         super().__init__(id="status", markup=False)
         self._store = store
+        self._is_kept = is_kept
+        self._may_write = True
 
     def on_mount(self) -> None:
         """Be told how it stands."""
@@ -80,12 +93,29 @@ class Status(Static):
     def show(self) -> None:
         """Show how it stands now."""
         status = self._store.status
-        sign, state = _STATES[status.state]
+        is_fleeting = status.state == "local" and not self._is_kept
+        sign, state = _STATES["fleeting" if is_fleeting else status.state]
         parts = [f"{sign} {state}", f"{status.unsent} unsent" if status.unsent else "all sent"]
         if status.state == "local":
             parts = [f"{sign} {state}"]
         if status.lag_ms is not None:
             parts.append(f"lag {status.lag_ms} ms")
+        wrong = self._wrong()
+        reason = [shown(status.reason)] if status.reason and status.state == "refused" else []
+        line = "  ·  ".join([*parts, *wrong, *reason])
+        if line != self.content:
+            # It is one line, whatever it says: the screen need not be laid out anew.
+            self.update(line, layout=False)
+        self.set_class(status.state == "live" and not wrong, "-live")
+        self.set_class(status.state not in ("live", "local") and not wrong, "-away")
+        self.set_class(bool(wrong), "-wrong")
+        if status.may_write != self._may_write:
+            self._may_write = status.may_write
+            self.post_message(self.MayWrite(status.may_write))
+
+    def _wrong(self) -> list[str]:
+        """What is not as it should be."""
+        status = self._store.status
         wrong = [
             f"{len(found)} {what}"
             for found, what in (
@@ -97,16 +127,17 @@ class Status(Static):
         ]
         if status.unreadable:
             wrong.append(f"{status.unreadable} sealed for others")
+        if status.stranded:
+            wrong.append(f"{status.stranded} lost by the relay")
+        if status.rollback is not None:
+            wrong.append("the relay was put back")
         if status.is_read_only:
             wrong.append("read only")
-        reason = [shown(status.reason)] if status.reason and status.state == "refused" else []
-        line = "  ·  ".join([*parts, *wrong, *reason])
-        if line != self.content:
-            # It is one line, whatever it says: the screen need not be laid out anew.
-            self.update(line, layout=False)
-        self.set_class(status.state == "live" and not wrong, "-live")
-        self.set_class(status.state not in ("live", "local") and not wrong, "-away")
-        self.set_class(bool(wrong), "-wrong")
+        if not status.may_write:
+            wrong.append("you may not write here")
+        elif status.refused is not None:
+            wrong.append("the relay does not take what you wrote")
+        return wrong
 
 
 class Rows(OptionList):
@@ -122,6 +153,10 @@ class Rows(OptionList):
         self._path = path
         self._show = show
 
+    def allow_focus(self) -> bool:
+        """Whether there is anything to go to."""
+        return self.option_count > 0
+
     def on_mount(self) -> None:
         """Show the list."""
         bind_options(self, self._store, self._path, show=self._show)
@@ -129,6 +164,9 @@ class Rows(OptionList):
     def action_remove_row(self) -> None:
         """Remove the row that is highlighted."""
         if self.highlighted is not None:
+            if self.option_count == 1:
+                # Then there is nothing left to be at.
+                self.screen.focus_next()
             self.edit(lambda index: self._store.remove(self._path, index))
 
     def edit(self, edit: Callable[[int], object]) -> None:
@@ -141,7 +179,7 @@ class Rows(OptionList):
             self.notify(str(error), severity="error", markup=False)
 
 
-class Side(Vertical):
+class Side(VerticalScroll, can_focus=False):
     """People, tags and the things to do."""
 
     def __init__(self, store: WalStore, *, following: Callable[[], str | None]) -> None:
@@ -184,6 +222,12 @@ class Side(Vertical):
         if isinstance(task, dict):
             done = {**task, "done": task.get("done") is not True}
             rows.edit(lambda index: self._store.list("todo").__setitem__(index, done))
+
+
+def people(store: WalStore) -> list[Person]:
+    """Everybody who is here."""
+    me = store.presence.me
+    return [*([] if me is None else [me]), *store.presence.others()]
 
 
 def show_task(task: Any) -> str:

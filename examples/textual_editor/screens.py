@@ -1,23 +1,21 @@
-"""The screens over the editor: help, history, sharing, and another document."""
+"""The dialogs over the editor: help, sharing, another document, and leaving."""
 
 from __future__ import annotations
 
-from itertools import groupby, pairwise
+from contextlib import suppress
 from typing import ClassVar
 
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Footer, Input, Label, OptionList, Static
 
+from examples.textual_editor.panels import people
 from walstore import WalStore, WalStoreError
-from walstore.textual import Person, author_color, name_of, shown
-
-# Versions that are looked through for who wrote what.
-STEPS_MAX = 50
+from walstore.textual import author_color, name_of, shown
 
 HELP = """\
 [b]Writing together[/b]
@@ -25,12 +23,12 @@ Everybody who has the document open sees what you type.
 Without a network you go on writing; it is sent once there is one.
 
 [b]ctrl+z[/b] undo   [b]ctrl+y[/b] redo   only what you wrote yourself
-[b]tab[/b] goes on to the next of title, text, tags and tasks
+[b]tab[/b] goes on to the next of text, tags, tasks and title
 [b]enter[/b] ticks a task, [b]delete[/b] removes a tag or a task
 
 [b]F1[/b] help       [b]F2[/b] history     [b]F3[/b] share
 [b]F4[/b] open       [b]F5[/b] follow      [b]F8[/b] light or dark
-[b]ctrl+q[/b] leave   [b]escape[/b] closes this
+[b]F9[/b] people, tags and tasks    [b]ctrl+q[/b] leave
 
 The line at the bottom says whether the others can see you,
 and how much of what you wrote they cannot have yet."""
@@ -52,10 +50,13 @@ class Dialog(ModalScreen[str | None]):
 class HelpScreen(Dialog):
     """What the keys do."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("f1", "leave", show=False)]
+
     def compose(self) -> ComposeResult:
         """Show it."""
-        with Vertical():
+        with VerticalScroll():
             yield Static(HELP)
+        yield Footer()
 
 
 class OpenScreen(Dialog):
@@ -63,64 +64,120 @@ class OpenScreen(Dialog):
 
     def compose(self) -> ComposeResult:
         """Ask."""
-        with Vertical():
+        with VerticalScroll(can_focus=False):
             yield Label("Open another document: its key, or an invitation")
             yield Input(placeholder="notes/holidays")
-            yield Label("enter opens it, escape closes")
+            yield Label("enter opens it, escape closes", classes="quiet")
+        yield Footer()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Open it."""
         self.dismiss(event.value.strip() or None)
 
 
+class LeaveScreen(Dialog):
+    """Asks whether to leave what is kept nowhere."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter,ctrl+q", "lose", "Leave", priority=True),
+        Binding("escape", "leave", "Stay"),
+    ]
+
+    def compose(self) -> ComposeResult:
+        """Ask."""
+        with VerticalScroll():
+            yield Label("[b]Nobody else has all that you wrote.[/b]")
+            yield Static(
+                "Some of it was not sent, and there is no file that keeps it (start with --file)."
+                " If you leave now, it is lost."
+            )
+        yield Footer()
+
+    def action_lose(self) -> None:
+        """Leave all the same."""
+        self.dismiss("leave")
+
+
 class ShareScreen(Dialog):
     """Who may write, and how somebody new may."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("delete", "revoke", "Revoke")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("f3", "leave", show=False),
+        Binding("delete", "revoke", "Revoke"),
+        Binding("c", "copy_command", "Copy the command"),
+        Binding("k", "copy_card", "Copy your card"),
+    ]
 
-    def __init__(self, store: WalStore, *, command: str, card: str) -> None:
+    def __init__(self, store: WalStore, *, command: str) -> None:
         super().__init__()
         self._store = store
         self._command = command
-        self._card = card
         self._keys: list[str] = []
+        self._is_shared = self._is_owner = False
+        # Otherwise whoever knows the key may write.
+        with suppress(WalStoreError):
+            self._is_owner, self._is_shared = store.sharing.is_owner, True
 
     def compose(self) -> ComposeResult:
         """Show it."""
-        with Vertical():
-            try:
-                sharing = self._store.sharing
-            except WalStoreError:
-                yield Label("Everybody who knows the key of this document may write:")
-                yield Static(self._command, markup=False, classes="lines")
-                yield Label("Start with --owned to decide who may.")
-                yield Label("Your card, for whoever is to invite you:")
-                yield Static(self._card, markup=False, classes="lines")
-                return
-            yield Label("Members; delete revokes" if sharing.is_owner else "Members")
-            yield OptionList(id="members", classes="lines")
-            if sharing.is_owner:
-                yield Input(placeholder="the card of somebody to invite")
-            yield Static("", id="invitation", markup=False, classes="lines")
+        with VerticalScroll(can_focus=not self._is_shared):
+            if not self._is_shared:
+                yield from self._compose_open()
+            else:
+                yield Label("Members")
+                yield OptionList(id="members")
+                if self._is_owner:
+                    yield Input(placeholder="the card of somebody to invite")
+                yield Static("", id="invitation", markup=False)
+        yield Footer()
+
+    def _compose_open(self) -> ComposeResult:
+        yield Label("Everybody who knows the key of this document may write:")
+        yield Static(self._command, markup=False, classes="copied")
+        yield Label("Start with --owned to decide who may.", classes="quiet")
+        yield Label("Your card, for whoever is to invite you:")
+        yield Static(self._store.card, markup=False, classes="copied")
 
     def on_mount(self) -> None:
-        """Show the members."""
+        """Show the members, and wait for somebody to invite."""
         self._show_members()
+        if self._is_owner:
+            self.query_one(Input).focus()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer what can be done here."""
+        if action == "revoke":
+            return self._is_owner
+        return not (self._is_shared and action.startswith("copy"))
+
+    def action_copy_command(self) -> None:
+        """Put what somebody else types on the clipboard."""
+        self._copy(self._command)
+
+    def action_copy_card(self) -> None:
+        """Put what we hand to somebody who is to invite us on the clipboard."""
+        self._copy(self._store.card)
+
+    def _copy(self, text: str) -> None:
+        self.app.copy_to_clipboard(text)
+        self.notify("Copied, if your terminal lets programs copy.")
 
     def _show_members(self) -> None:
-        for widget in self.query("#members").results(OptionList):
-            members = self._store.sharing.members()
-            self._keys = [member.public_key for member in members]
-            widget.set_options(
-                [
-                    Content.styled("  ", f"on {author_color(member.public_key)}")
-                    + " "
-                    + member.public_key[:16]
-                    + (" owner" if member.is_owner else "")
-                    + (" revoked" if member.is_revoked else "")
-                    for member in members
-                ]
-            )
+        if not self._is_shared:
+            return
+        members = self._store.sharing.members()
+        names = {person.author: name_of(person) for person in people(self._store)}
+        self._keys = [member.public_key for member in members]
+        options = self.query_one("#members", OptionList)
+        options.set_options(
+            [
+                Content.styled("  ", f"on {author_color(member.public_key)}")
+                + f" {member.public_key[:16]} {names.get(member.public_key, '')}"
+                + ("  owner" if member.is_owner else "")
+                + ("  revoked" if member.is_revoked else "")
+                for member in members
+            ]
+        )
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Invite somebody."""
@@ -135,6 +192,7 @@ class ShareScreen(Dialog):
             line.update(shown(str(error)))
             return
         line.update(f"Hand this to them:\n{invitation.line}")
+        self.query_one(Input).value = ""
         self.app.copy_to_clipboard(invitation.line)
         self._show_members()
 
@@ -146,138 +204,11 @@ class ShareScreen(Dialog):
 
     @work(exclusive=True)
     async def _revoke(self, key: str) -> None:
+        line = self.query_one("#invitation", Static)
         try:
             await self._store.sharing.revoke(key)
         except WalStoreError as error:
-            self.query_one("#invitation", Static).update(shown(str(error)))
+            line.update(shown(str(error)))
+        else:
+            line.update(f"{key[:16]} may not write any more.")
         self._show_members()
-
-
-class HistoryScreen(ModalScreen[None]):
-    """Any version of the text, and who wrote what of it."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,f2", "leave", "Back"),
-        Binding("left", "step(-1)", "Older", priority=True),
-        Binding("right", "step(1)", "Newer", priority=True),
-        Binding("home", "step(-1000000)", "Oldest", priority=True),
-        Binding("end", "step(1000000)", "Newest", priority=True),
-    ]
-
-    def __init__(self, store: WalStore, path: str) -> None:
-        super().__init__()
-        self._store = store
-        self._path = path
-        self._versions = list(store.history())
-        self._index = len(self._versions) - 1
-
-    def compose(self) -> ComposeResult:
-        """Stack slider and text."""
-        yield Static(id="slider", markup=False)
-        yield Static(id="moment", markup=False)
-        yield Static(id="legend", markup=False)
-        with VerticalScroll():
-            yield Static(id="history", markup=False)
-        yield Footer()
-
-    def on_mount(self) -> None:
-        """Show the newest version."""
-        self._show()
-
-    def on_resize(self) -> None:
-        """Draw the slider as wide as there is room."""
-        self._show()
-
-    def action_leave(self) -> None:
-        """Go back."""
-        self.dismiss(None)
-
-    def action_step(self, step: int) -> None:
-        """Show an older or a newer version."""
-        self._index = min(max(self._index + step, 0), len(self._versions) - 1)
-        self._show()
-
-    def _show(self) -> None:
-        if not self._versions:
-            self.query_one("#moment", Static).update("Nothing was committed yet.")
-            return
-        version = self._versions[self._index]
-        names = {person.author: name_of(person) for person in people(self._store)}
-        self.query_one("#slider", Static).update(self._slider())
-        self.query_one("#moment", Static).update(
-            f"version {self._index + 1} of {len(self._versions)}, by "
-            + names.get(version.author, version.author[:8])
-        )
-        written = written_by(self._store, self._path, self._index)
-        authors = dict.fromkeys(author for _, author in written)
-        self.query_one("#legend", Static).update(
-            Content("   ").join(
-                [
-                    Content.styled(f" {names.get(author, author[:8]) or 'older'} ", ground(author))
-                    for author in authors
-                ]
-            )
-        )
-        self.query_one("#history", Static).update(
-            Content("").join(
-                [Content.styled(shown_lines(text), ground(author)) for text, author in written]
-            )
-        )
-
-    def _slider(self) -> str:
-        room = max(self.size.width - 8, 2)
-        at = room * self._index // max(len(self._versions) - 1, 1)
-        return "├" + "─" * at + "●" + "─" * (room - at) + "┤"
-
-
-def written_by(store: WalStore, path: str, index: int) -> list[tuple[str, str]]:
-    """The stretches of a text at a version, each with its author; "" for what is older.
-
-    The newest version is told apart exactly, older ones by what differs from version to version.
-    """
-    versions = store.history()
-    if index == len(versions) - 1 and not store.status.unsent:
-        text = store.text(path)
-        return [
-            (text[each.start : each.start + each.size], each.author) for each in store.blame(path)
-        ]
-    first = max(index - STEPS_MAX, 0)
-    texts = [text_at(store, path, version.ts) for version in versions[first : index + 1]]
-    authors = ["" if first else versions[0].author] * len(texts[0])
-    for version, (before, after) in zip(versions[first + 1 :], pairwise(texts), strict=False):
-        start, old_end, new_end = stretch(before, after)
-        authors[start:old_end] = [version.author] * (new_end - start)
-    runs = groupby(zip(texts[-1], authors, strict=True), key=lambda pair: pair[1])
-    return [("".join([character for character, _ in run]), author) for author, run in runs]
-
-
-def text_at(store: WalStore, path: str, version: int) -> str:
-    """A text as it was; empty if there was none."""
-    value = store.at(version).get(path, ())
-    characters = value if isinstance(value, list) else []
-    return "".join([each for each in characters if isinstance(each, str)])
-
-
-def stretch(before: str, after: str) -> tuple[int, int, int]:
-    """Where two texts differ: from where, and to where in each."""
-    shorter = min(len(before), len(after))
-    start = next((i for i in range(shorter) if before[i] != after[i]), shorter)
-    rest = shorter - start
-    same = next((i for i in range(rest) if before[-1 - i] != after[-1 - i]), rest)
-    return start, len(before) - same, len(after) - same
-
-
-def ground(author: str) -> str:
-    """What the text of an author stands on: enough of their colour, in light and in dark."""
-    return f"on {author_color(author)} 40%" if author else "$text-muted"
-
-
-def people(store: WalStore) -> list[Person]:
-    """Everybody who is here."""
-    me = store.presence.me
-    return [*([] if me is None else [me]), *store.presence.others()]
-
-
-def shown_lines(text: str) -> str:
-    """A text as it may be shown, with its lines."""
-    return "\n".join(map(shown, text.split("\n")))

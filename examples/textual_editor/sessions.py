@@ -1,17 +1,28 @@
-"""Which document to open, as whom, and where it is kept."""
+"""Which document to open, as whom, and where it is kept; and what is open of them."""
 
 from __future__ import annotations
 
+import asyncio
+import os
 import shlex
 import sys
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
+from types import TracebackType
 
 from walstore import ALLOW_ANY, Identity, WalStore
 
 # Invitations begin with this; document keys do not.
 _INVITATION = "walstore-invitation"
+
+# What those are called who have not said it.
+_GUESTS = (
+    "Badger", "Beaver", "Curlew", "Dipper", "Ermine", "Falcon", "Gannet", "Heron",
+    "Ibex", "Jackdaw", "Kestrel", "Lynx", "Marten", "Newt", "Otter", "Plover",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -27,6 +38,7 @@ class Session:
         invitation: The line that somebody has invited us with.
         is_owned: Whether the document is ours to share: then only those whom we invite may write.
             Otherwise everybody may who knows its key.
+        visited: The sessions from which this one was opened, by what was asked for.
     """
 
     document: str
@@ -36,6 +48,7 @@ class Session:
     file: Path | None = None
     invitation: str | None = None
     is_owned: bool = False
+    visited: Mapping[str, Session] = field(default_factory=dict, repr=False, compare=False)
 
     def store(self) -> WalStore:
         """The store, to be used within `async with`."""
@@ -59,21 +72,85 @@ class Session:
         )
 
     @property
+    def wanted(self) -> str:
+        """What was asked for: the key of a document, or an invitation."""
+        return self.document if self.invitation is None else self.invitation
+
+    @property
     def command(self) -> str:
         """What somebody else types to join."""
         relay = [] if self.relay is None else ["--relay", self.relay]
-        python = [sys.executable, "-m", "examples.textual_editor"]
-        return shlex.join([*python, *relay, "--document", self.document, "--name", "Bo"])
+        return shlex.join([*editor_command(), *relay, "--document", self.document, "--name", "Bo"])
 
     def other(self, wanted: str) -> Session:
-        """The same for another document: a key, or the invitation to one."""
+        """The same for another document: a key, or the invitation to one.
+
+        A document that was open before is kept where it was then.
+        """
+        visited = {**self.visited, self.wanted: self}
+        if wanted in visited:
+            return replace(visited[wanted], visited=visited)
         file = self.file
         if file is not None:
             digest = sha256(wanted.encode("utf-8", "replace")).hexdigest()[:16]
             file = file.with_name(f"{digest}.walstore")
         if wanted.startswith(_INVITATION):
-            return replace(self, invitation=wanted, is_owned=False, file=file)
-        return replace(self, document=wanted, invitation=None, file=file)
+            return replace(self, invitation=wanted, is_owned=False, file=file, visited=visited)
+        return replace(self, document=wanted, invitation=None, file=file, visited=visited)
+
+
+class Desk:
+    """The documents that are open; all are closed when the block ends."""
+
+    def __init__(self) -> None:
+        self._stacks: dict[WalStore, AsyncExitStack] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Desk:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close what is open; what can be sent is sent."""
+        for store in list(self._stacks):
+            self.close(store)
+        await self._closed()
+
+    async def open(self, session: Session) -> WalStore:
+        """Open a document.
+
+        Raises:
+            WalStoreError: It cannot be opened.
+        """
+        # It may be one of those that are being closed.
+        await self._closed()
+        stack = AsyncExitStack()
+        store = await stack.enter_async_context(session.store())
+        self._stacks[store] = stack
+        return store
+
+    def close(self, store: WalStore) -> None:
+        """Close a document before long; whoever goes on to another one need not wait."""
+        stack = self._stacks.pop(store, None)
+        if stack is not None:
+            task = asyncio.create_task(stack.aclose())
+            self._closing.add(task)
+
+    async def _closed(self) -> None:
+        closing, self._closing = self._closing, set()
+        await asyncio.gather(*closing)
+
+
+def editor_command() -> list[str]:
+    """What starts the editor from the directory that we are in."""
+    python = Path(sys.executable)
+    if python.is_relative_to(Path.cwd()):
+        python = python.relative_to(Path.cwd())
+    return [os.fspath(python), "-m", "examples.textual_editor"]
 
 
 def load_identity(file: Path | None) -> Identity:
@@ -85,3 +162,8 @@ def load_identity(file: Path | None) -> Identity:
         path.parent.mkdir(parents=True, exist_ok=True)
         Identity.generate().save(path)
     return Identity.load(path)
+
+
+def guest_name(identity: Identity) -> str:
+    """What to call somebody who has not said it: an animal, always the same one."""
+    return _GUESTS[int(identity.public_key[:8], 16) % len(_GUESTS)]

@@ -65,6 +65,9 @@ _ORJSON_OPTIONS = (
 _NOT_FINITE = "a number that is not finite"
 _NOT_A_DOUBLE = "a number that no double can hold"
 
+# How an integer beyond 53 bits stands in a text; in a string it does no harm.
+_MAYBE_LARGE = re.compile(rb"[-:,\[][0-9]{16}")
+
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 # Stands for what orjson cannot read, followed by four hex digits; it also stands for itself.
@@ -144,6 +147,9 @@ def parse_canonical(text: bytes) -> Json | None:
 
     Cheaper than parsing a text and making the canonical one of its value, and gives the same.
     """
+    if _MAYBE_LARGE.search(text):
+        # An integer beyond 53 bits is a double to everybody else.
+        return None
     try:
         value = orjson.loads(text)
         is_canonical = canonical_bytes(value) == text

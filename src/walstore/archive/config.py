@@ -1,7 +1,7 @@
 """The settings of an archive: from a TOML file, the environment and the command line.
 
     [source]        relay or database, prefix, identity
-    [archive]       table, mode, key_prefix, parts, state, writers, snapshot_role, resume
+    [archive]       table, mode, key_prefix, parts, state, writers, snapshot_role, owners, resume
     [diff]          interval
     [snapshot]      the members of `Policy`
     [formats]       snapshot, diff
@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from walstore.archive.authority import Authority
 from walstore.archive.formats import FORMAT_IDS
 from walstore.archive.manifest import PARTS_MAX
 from walstore.archive.orphans import GRACE_MS
@@ -39,6 +40,7 @@ CONFIG_BYTES_MAX = 2**20
 
 DIFF_INTERVAL_MS = 30_000
 BUFFER_BYTES_MAX = 256 * 2**20
+GRACE_MS_MIN = 60_000
 
 _SECTIONS = {
     "source": ("relay", "database", "prefix", "identity"),
@@ -50,6 +52,7 @@ _SECTIONS = {
         "state",
         "writers",
         "snapshot_role",
+        "owners",
         "resume",
     ),
     "diff": ("interval",),
@@ -89,7 +92,8 @@ class TableSettings:
         parts: How many parts each artifact has.
         keeps_state: Whether folded rows carry what the fold goes on from.
         writers: Whose elements count: anybody's, those whom the roster names, or these keys'.
-        snapshot_role: The keys whose snapshots count.
+        snapshot_role: The keys whose snapshots count; anybody's, if there are none.
+        owners: The keys that may own documents: whose rosters and keyrings count.
         resumes: Whether a restart goes on with the chain, if the source still reaches back so far.
     """
 
@@ -101,7 +105,17 @@ class TableSettings:
     keeps_state: bool = True
     writers: Literal["any", "roster"] | tuple[str, ...] = "any"
     snapshot_role: tuple[str, ...] = ()
+    owners: tuple[str, ...] = ()
     resumes: bool = True
+
+    @property
+    def authority(self) -> Authority:
+        """Who is believed."""
+        return Authority(
+            writers=self.writers if isinstance(self.writers, str) else {"": self.writers},
+            producers={"": self.snapshot_role} if self.snapshot_role else None,
+            owners={"": self.owners} if self.owners else {},
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +209,7 @@ def read_settings(found: Mapping[str, Any], *, directory: Path = Path()) -> Sett
         events=_entries("events", found.get("events", [])),
         credentials=_dictionary("[credentials]", found.get("credentials", {})),
         keep_epochs=retention.integer("keep_epochs", 0),
-        orphan_grace_ms=retention.duration_ms("orphan_grace", GRACE_MS),
+        orphan_grace_ms=_grace_ms(retention),
         host=http.text("host") or "127.0.0.1",
         port=http.integer("port", 8080, largest=65535),
         buffer_bytes_max=section["limits"].integer("buffer_bytes_max", BUFFER_BYTES_MAX, 2**20),
@@ -238,8 +252,16 @@ def _table(section: _Section, prefix: str) -> TableSettings:
         keeps_state=section.boolean("state", True),
         writers=section.writers(),
         snapshot_role=section.texts("snapshot_role"),
+        owners=section.texts("owners"),
         resumes=section.boolean("resume", True),
     )
+
+
+def _grace_ms(retention: _Section) -> int:
+    grace_ms = retention.duration_ms("orphan_grace", GRACE_MS)
+    if grace_ms < GRACE_MS_MIN:
+        raise ConfigError("retention.orphan_grace", "is below 1m: a commit may take that long")
+    return grace_ms
 
 
 class _Section:

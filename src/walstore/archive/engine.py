@@ -193,7 +193,8 @@ class Engine:
     async def _meet_somebody(self) -> None:
         """Go on from where somebody else has left the archive."""
         self.status.moved += 1
-        _logger.warning("somebody else writes this archive; going on from where it is now")
+        name = self._writer.table.name
+        _logger.warning("%s: somebody else writes this archive; going on from its head", name)
         await self._writer.open()
         self._table.forget()
         head, reached = self._writer.head, self.status.source_position
@@ -304,7 +305,7 @@ class Engine:
         if self._on_error is not None:
             self._on_error(error)
         if self.status.reason != str(error):
-            _logger.warning("%s; it is tried again", error)
+            _logger.warning("%s: %s; it is tried again", self._writer.table.name, error)
         self.status.reason = str(error)
 
     def _measure(self) -> None:

@@ -139,9 +139,11 @@ class FoldedTable:
         return _without_old(found)
 
     async def catch_up(self, *, min_seq: int, manifest: Manifest | None) -> Window:
-        """All documents that there are, read anew."""
+        """All documents that there are, here or there, read anew."""
         status = await self._source.status()
+        # A feed names only those that have a snapshot, or an event that is left.
         documents = {document async for document in self._source.documents()}
+        documents |= await self._archived(manifest)
         events = await self._events_from(min_seq - 1)
         documents |= {event.document for event in events}
         rows = await self._rows_of(documents, manifest)
@@ -150,6 +152,16 @@ class FoldedTable:
         )
         self._tell(reports)
         return _without_old(found)
+
+    async def _archived(self, manifest: Manifest | None) -> set[str]:
+        way = None if manifest is None else plan(manifest)
+        if manifest is None or way is None:
+            return set()
+        documents: set[str] = set()
+        for number in range(manifest.parts):
+            rows = await self._archive.part_rows(manifest, way, number)
+            documents.update(str(row["document"]) for row in rows)
+        return documents
 
     async def _events_from(self, seq: int) -> list[Event]:
         events: list[Event] = []

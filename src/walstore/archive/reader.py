@@ -31,7 +31,9 @@ class ArchiveNotFoundError(StorageError):
     """There is no archive there."""
 
     def __init__(self, destination: str, key: str) -> None:
-        super().__init__(f"{destination}: there is no archive, {key} is not there")
+        super().__init__(
+            f"{destination}: there is no archive, {key} is not there; is the prefix right?"
+        )
         self.key = key
 
 

@@ -15,7 +15,6 @@ from typing import Protocol
 
 import anyio
 
-from walstore.archive.authority import Authority
 from walstore.archive.config import Settings, TableSettings
 from walstore.archive.delivery import Delivery
 from walstore.archive.destination import Destination, DestinationError
@@ -29,6 +28,7 @@ from walstore.archive.policy import size_skew
 from walstore.archive.reader import Archive
 from walstore.archive.sink import CommitEvent, EventSink
 from walstore.archive.source import Source
+from walstore.archive.tidying import Tidying
 from walstore.archive.times import time_text
 from walstore.archive.writer import Committed, Table, Writer
 from walstore.canon import Json
@@ -194,6 +194,12 @@ class Service:
         self._destinations = destinations
         self._now_ms = now_ms
         self._delivery = Delivery(sinks, watcher=self.metrics)
+        self._tidying = Tidying(
+            self._archives,
+            grace_ms=settings.orphan_grace_ms,
+            now_ms=now_ms,
+            on_error=self._failed,
+        )
 
     @property
     def is_ready(self) -> bool:
@@ -203,9 +209,12 @@ class Service:
     async def run(self, stopped: anyio.Event) -> None:
         """Go on until it is stopped, or no table can go on."""
         self._warn()
-        async with self._delivery, anyio.create_task_group() as group:
-            for each in self.tables:
-                group.start_soon(each.run, stopped)
+        async with self._delivery, anyio.create_task_group() as around:
+            around.start_soon(self._tidying.run)
+            async with anyio.create_task_group() as group:
+                for each in self.tables:
+                    group.start_soon(each.run, stopped)
+            around.cancel_scope.cancel()
 
     async def run_once(self) -> list[tuple[str, Committed | None]]:
         """Archive what there is now, table after table.
@@ -287,15 +296,21 @@ class Service:
         self.metrics.watch(settings.name, engine, self._now_ms)
         return engine
 
+    def _archives(self) -> list[Archive]:
+        """Every archive that is being written, in each of its places."""
+        return [
+            Archive(place, each.settings.key_prefix)
+            for each in self.tables
+            if each.is_ready
+            for place in self._destinations
+        ]
+
     def _event_table(self, settings: TableSettings, source: Source, archive: Archive) -> EventTable:
         if settings.mode == "sealed" or self._identity is None:
             return SealedTable(source)
-        by_keys = settings.writers if isinstance(settings.writers, str) else {"": settings.writers}
-        authority = Authority(
-            writers=by_keys,
-            producers={"": settings.snapshot_role} if settings.snapshot_role else None,
+        folder = Folder(
+            source, settings.authority, self._identity, keeps_state=settings.keeps_state
         )
-        folder = Folder(source, authority, self._identity, keeps_state=settings.keeps_state)
 
         def tell(report: Report) -> None:
             self._report(settings.name, report)
@@ -306,6 +321,8 @@ class Service:
         artifact, manifest = committed.artifact, committed.manifest
         self.metrics.committed(committed)
         self._delivery.offer(CommitEvent.of(manifest, artifact, committed.manifest_uri))
+        if artifact.is_base:
+            self._tidying.soon()
         _logger.info(
             "%s: %s to %d, epoch %d, %d %s%s",
             manifest.table,

@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -20,8 +19,10 @@ from walstore.canon import INTEGER_MAX, Json, canonical_bytes
 
 _ACTIONS = {action.value: action for action in Action}
 
-# No canonical text of an integer beyond ±(2^53 − 1) is without one of these.
-_MAYBE_TOO_LARGE = re.compile(rb"[0-9]{16}|e\+")
+# No canonical text of an integer beyond ±(2^53 − 1) is without sixteen digits or an exponent.
+_DIGITS = bytes.maketrans(b"123456789", b"000000000")
+_MANY_DIGITS = b"0" * 16
+_EXPONENT = b"e+"
 
 
 class RawChange(NamedTuple):
@@ -102,7 +103,7 @@ def exact_bytes(value: object) -> bytes:
         NotJsonError: It has no canonical text.
     """
     text = canonical_bytes(value)
-    if _MAYBE_TOO_LARGE.search(text) and _has_large_integer(value):
+    if _may_be_large(text) and _has_large_integer(value):
         raise RowRefusedError("it holds an integer beyond ±(2^53 − 1)")
     return text
 
@@ -150,6 +151,10 @@ def _change(raw: RawChange, columns: Sequence[Column]) -> RowChange:
     if old is not None and action is Action.TRUNCATE:
         raise _MisshapenError("TRUNCATE with an old row")
     return RowChange(action, tuple(raw.key), old, new)
+
+
+def _may_be_large(text: bytes) -> bool:
+    return _EXPONENT in text or _MANY_DIGITS in text.translate(_DIGITS)
 
 
 def _has_large_integer(value: object) -> bool:

@@ -12,9 +12,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
-from typing import Final, NamedTuple, TypeGuard
+from itertools import chain
+from typing import Final, Literal, NamedTuple, TypeGuard
 
 from walstore.archive.rows import Row
 from walstore.archive.sealed import COLUMNS
@@ -23,7 +24,7 @@ from walstore.document.gaps import SequenceTracker
 from walstore.document.snapshot import SNAPSHOT_SUFFIX
 from walstore.errors import MalformedError
 from walstore.signed.author import Domain, SigningFrame, verify_document
-from walstore.signed.chain import ChainColumns, ChainElement, Head, check_chain
+from walstore.signed.chain import ChainColumns, ChainElement, Head, Verdict, check_chain
 from walstore.wire.element import read_raw_element
 from walstore.wire.envelope import read_header
 from walstore.wire.limits import TS_MAX
@@ -36,7 +37,26 @@ _PAGE_BITS: Final = 2**16
 
 _NAMES: Final = frozenset(column.name for column in COLUMNS)
 
+NO_PLACE: Final = "it has no document or no seq"
+
 _SIGNED: Final = ("state", "uptoTs", "writerSeq", "producedBy")
+
+
+class Judged(NamedTuple):
+    """What is to be thought of a row.
+
+    Attributes:
+        row: The row.
+        seq: Its seq.
+        verdict: Whether its own signature proves it, a later element that is linked to it, or
+            nothing; gone if it has no bytes to check.
+        reasons: What is wrong with it; only what is rejected has any.
+    """
+
+    row: Row
+    seq: int
+    verdict: Literal["signed", "linked", "gone", "rejected"]
+    reasons: Sequence[str] = ()
 
 
 class Flaw(NamedTuple):
@@ -95,9 +115,10 @@ def verify_rows(rows: Iterable[Row]) -> Verification:
 
 
 class _Element(NamedTuple):
+    row: Row
     seq: int
-    id: object
     chain: ChainElement
+    reasons: list[str]
 
 
 class _Checker:
@@ -108,22 +129,22 @@ class _Checker:
         self._flaws: list[Flaw] = []
         self._missing: list[Missing] = []
         self._seen: dict[int, bytearray] = {}
-        self._document: _Document | None = None
+        self._document: DocumentVerifier | None = None
 
     def take(self, row: Row) -> None:
         """Check the next row."""
         self._rows += 1
         key, seq = row.get("document"), row.get("seq")
-        if not isinstance(key, str) or type(seq) is not int or not 0 < seq <= TS_MAX:
+        if not isinstance(key, str) or not is_seq(seq):
             place = key if isinstance(key, str) else "", seq if type(seq) is int else 0
-            self._flaws.append(Flaw(*place, "it has no document or no seq"))
+            self._flaws.append(Flaw(*place, NO_PLACE))
             return
         if self._document is None or key != self._document.key:
             self._turn_to(key, seq)
         assert self._document is not None
         if not self._is_new(seq):
             self._flaws.append(Flaw(key, seq, "its seq is used twice"))
-        self._document.take(row, seq)
+        self._note(key, self._document.take(row, seq))
 
     def end(self) -> Verification:
         """What was found in all of them."""
@@ -137,14 +158,18 @@ class _Checker:
         if self._document is not None and key < self._document.key:
             self._flaws.append(Flaw(key, seq, "its document comes too late"))
         self._close()
-        self._document = _Document(key)
+        self._document = DocumentVerifier(key)
         self._documents += 1
 
     def _close(self) -> None:
         if self._document is not None:
-            self._flaws += self._document.end()
+            self._note(self._document.key, self._document.end())
             self._missing += self._document.missing()
             self._unverifiable += self._document.unverifiable
+
+    def _note(self, key: str, judged: Iterable[Judged]) -> None:
+        for each in judged:
+            self._flaws += [Flaw(key, each.seq, reason) for reason in each.reasons]
 
     def _is_new(self, seq: int) -> bool:
         page, place = divmod(seq, _PAGE_BITS)
@@ -155,46 +180,71 @@ class _Checker:
         return is_new
 
 
-class _Document:
-    """The rows of one document."""
+def is_seq(value: object) -> TypeGuard[int]:
+    """Whether a value can be a seq."""
+    return type(value) is int and 0 < value <= TS_MAX
+
+
+class DocumentVerifier:
+    """Checks the rows of one document, in the order of their seqs; each is judged once.
+
+    An element waits for those after it, as many as are proven together; one that nothing proves
+    waits until the end.
+    """
 
     def __init__(self, key: str) -> None:
+        """Check the rows of a document."""
         self.key = key
         self.unverifiable = 0
         self._frame = SigningFrame(Domain.APPEND, key)
-        self._flaws: list[Flaw] = []
         self._seq = self._ts = 0
         self._batch: list[_Element] = []
+        self._judged: list[Judged] = []
         self._heads: dict[str, frozenset[Head]] = {}
-        # Those that nothing proves so far, by link.
-        self._unproven: dict[str, _Element] = {}
+        # Those that nothing proves so far, by link; copies of one have the same.
+        self._unproven: dict[str, list[_Element]] = {}
         self._tracker = SequenceTracker()
 
-    def take(self, row: Row, seq: int) -> None:
-        """Check the next row, as far as that can be done at once."""
+    def take(self, row: Row, seq: int) -> list[Judged]:
+        """Check the next row; what can be said by now, of this one or of those before."""
+        reasons: list[str] = []
         if seq <= self._seq:
-            self._flaws.append(Flaw(self.key, seq, "its seq does not rise"))
+            reasons.append("its seq does not rise")
         self._seq = max(self._seq, seq)
         try:
             if not row.keys() <= _NAMES:
                 raise MalformedError("row", "it has a member that is no column")
             if row.get("kind") == "element":
-                self._take_element(row, seq)
+                self._take_element(row, seq, reasons)
             elif row.get("kind") == "snapshot":
-                self._take_snapshot(row)
+                self._take_snapshot(row, seq, reasons)
             else:
                 raise MalformedError("row", "it is neither an element nor a snapshot")
         except MalformedError as error:
-            self._flaws.append(Flaw(self.key, seq, error.reason))
+            self._judge(row, seq, "rejected", [*reasons, error.reason])
+        return self._told()
 
-    def end(self) -> list[Flaw]:
-        """What is wrong."""
+    def end(self) -> list[Judged]:
+        """What is to be said of those that were waiting."""
         self._prove()
-        unproven = [
-            Flaw(self.key, element.seq, "nothing proves that its author has signed it")
-            for element in self._unproven.values()
-        ]
-        return [*self._flaws, *unproven]
+        for element in chain.from_iterable(self._unproven.values()):
+            reasons = [*element.reasons, "nothing proves that its author has signed it"]
+            self._judge(element.row, element.seq, "rejected", reasons)
+        self._unproven = {}
+        return self._told()
+
+    def _told(self) -> list[Judged]:
+        judged, self._judged = self._judged, []
+        return judged
+
+    def _judge(
+        self,
+        row: Row,
+        seq: int,
+        verdict: Literal["signed", "linked", "gone", "rejected"],
+        reasons: Sequence[str],
+    ) -> None:
+        self._judged.append(Judged(row, seq, "rejected" if reasons else verdict, reasons))
 
     def missing(self) -> list[Missing]:
         """What is not there."""
@@ -206,17 +256,18 @@ class _Document:
             for gap in self._tracker.gaps()
         ]
 
-    def _take_element(self, row: Row, seq: int) -> None:
+    def _take_element(self, row: Row, seq: int, reasons: list[str]) -> None:
         ts, author, signature = (row.get(name) for name in ("ts", "author", "signature"))
         if not (_is_ts(ts) and isinstance(author, str) and isinstance(signature, str)):
             raise MalformedError("row", "it has no ts, author or signature")
         _check_beside(row, vc={}, deleted=False)
         if ts <= self._ts:
-            self._flaws.append(Flaw(self.key, seq, "its ts does not rise"))
+            reasons.append("its ts does not rise")
         self._ts = max(self._ts, ts)
         data = row.get("data")
         if data is None:
             self.unverifiable += 1
+            self._judge(row, seq, "gone", reasons)
             return
         text = _utf8(data)
         element = read_raw_element(ts, text, author, signature)
@@ -225,17 +276,18 @@ class _Document:
         header = read_header(element.data)
         session, count, prev = ("", 0, None) if header is None else header[:3]
         signed = self._frame.around(text)
-        chain = ChainElement(author, session, count, prev, signed, signature)
-        self._batch.append(_Element(seq, row.get("id"), chain))
+        linked = ChainElement(author, session, count, prev, signed, signature)
+        self._batch.append(_Element(row, seq, linked, reasons))
         if header is not None:
             self._tracker.note(author, session, count)
         if len(self._batch) == _BATCH:
             self._prove()
 
-    def _take_snapshot(self, row: Row) -> None:
+    def _take_snapshot(self, row: Row, seq: int, reasons: list[str]) -> None:
         data = row.get("data")
         if data is None:
             self.unverifiable += 1
+            self._judge(row, seq, "gone", reasons)
             return
         text = _utf8(data)
         if sha256(text).hexdigest() != row.get("id"):
@@ -254,39 +306,43 @@ class _Document:
         ):
             raise MalformedError("row", "what stands beside it is not in it")
         _check_beside(row, vc=document.get("writerSeq"), deleted=document.get("state") is None)
+        self._judge(row, seq, "signed", reasons)
 
     def _prove(self) -> None:
         batch, self._batch = self._batch, []
         if not batch:
             return
-        chain = ChainColumns(element.chain for element in batch)
-        report = check_chain(chain, self._heads)
+        report = check_chain(ChainColumns(element.chain for element in batch), self._heads)
         self._heads = {
             writer: frozenset(head for head in heads if head.session)
             for writer, heads in report.heads.items()
         }
         for element, verdict, link in zip(batch, report.verdicts, report.links, strict=True):
             if link is None:
-                self._note(element, "its key or signature is not in the strict form")
+                reasons = [*element.reasons, "its key or signature is not in the strict form"]
+                self._judge(element.row, element.seq, "rejected", reasons)
                 continue
-            if link != element.id:
-                self._note(element, "its id is another one's")
+            if link != element.row.get("id"):
+                element.reasons.append("its id is another one's")
             if verdict.accepted:
+                is_signed = verdict is Verdict.SIGNED
+                verdict_now: Literal["signed", "linked"] = "signed" if is_signed else "linked"
+                self._judge(element.row, element.seq, verdict_now, element.reasons)
                 self._vouch(element.chain)
             else:
-                self._unproven[link] = element
+                self._unproven.setdefault(link, []).append(element)
 
-    def _note(self, element: _Element, reason: str) -> None:
-        self._flaws.append(Flaw(self.key, element.seq, reason))
-
-    def _vouch(self, chain: ChainElement) -> None:
+    def _vouch(self, proven: ChainElement) -> None:
         """A proven element proves what it is linked to, however far back that is."""
-        while chain.prev in self._unproven:
-            before = self._unproven[chain.prev].chain
-            if before.writer != chain.writer or chain.prev.encode() not in chain.signed:
+        while proven.prev in self._unproven:
+            before = self._unproven[proven.prev]
+            writer = before[0].chain.writer
+            if writer != proven.writer or proven.prev.encode() not in proven.signed:
                 return
-            del self._unproven[chain.prev]
-            chain = before
+            del self._unproven[proven.prev]
+            for each in before:
+                self._judge(each.row, each.seq, "linked", each.reasons)
+            proven = before[0].chain
 
 
 def _is_ts(value: object) -> TypeGuard[int]:

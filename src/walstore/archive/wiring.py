@@ -27,6 +27,9 @@ from walstore.archive.sink_jsonl import JsonlSink
 from walstore.archive.sink_webhook import WebhookSink
 from walstore.signed.keyfile import KeyfileError, read_keyfile
 
+# Whom the named profiles are for.
+_AMAZON = ("s3://", "s3a://")
+
 
 class Wiring:
     """Opens what settings name."""
@@ -50,15 +53,21 @@ class Wiring:
         Raises:
             UsageError: One of them cannot be opened.
         """
-        return [self._destination(dict(entry)) for entry in entries]
+        return [
+            self._destination(_Entry(f"destinations[{index}]", entry))
+            for index, entry in enumerate(entries)
+        ]
 
-    def _destination(self, entry: dict[str, Any]) -> Destination:
-        profile = entry.pop("credentials", None)
-        url = entry.pop("url")
+    def _destination(self, entry: _Entry) -> Destination:
+        url, name, profile = entry.needed("url"), entry.text("name"), self._profile(entry)
+        options = dict(entry.members)
         if profile is not None:
-            provider = self._credentials.provider(profile, entry.get("region"))
-            entry["credential_provider"] = provider
-        return open_destination(url, **entry)
+            if not url.startswith(_AMAZON):
+                raise ConfigError(f"{entry.where}.credentials", f"are not for {url}")
+            options["credential_provider"] = self._credentials.provider(
+                profile, options.get("region")
+            )
+        return open_destination(url, name=name, **options)
 
     def sinks(self, entries: Sequence[Mapping[str, Any]]) -> list[EventSink]:
         """The sinks, in their order.
@@ -66,10 +75,12 @@ class Wiring:
         Raises:
             UsageError: One of them cannot be opened.
         """
-        return [self._sink(f"events[{index}]", dict(entry)) for index, entry in enumerate(entries)]
+        return [
+            self._sink(_Entry(f"events[{index}]", entry)) for index, entry in enumerate(entries)
+        ]
 
-    def _sink(self, where: str, entry: dict[str, Any]) -> EventSink:
-        kinds: dict[str, Callable[[str, dict[str, Any]], EventSink]] = {
+    def _sink(self, entry: _Entry) -> EventSink:
+        kinds: dict[str, Callable[[_Entry], EventSink]] = {
             "jsonl": self._jsonl,
             "webhook": self._webhook,
             "sns": self._sns,
@@ -77,56 +88,71 @@ class Wiring:
             "kinesis": self._kinesis,
             "eventbridge": self._eventbridge,
         }
-        kind = entry.pop("type", None)
-        if kind not in kinds:
-            raise ConfigError(f"{where}.type", f"is {kind!r}; known are {', '.join(kinds)}")
-        made = kinds[kind](where, entry)
-        for name in entry:
-            raise ConfigError(f"{where}.{name}", f"is unknown in a {kind} sink")
+        kind = entry.text("type")
+        if kind is None or kind not in kinds:
+            raise ConfigError(f"{entry.where}.type", f"is {kind!r}; known are {', '.join(kinds)}")
+        made = kinds[kind](entry)
+        for name in entry.members:
+            raise ConfigError(f"{entry.where}.{name}", f"is unknown in a {kind} sink")
         return made
 
-    def _jsonl(self, where: str, entry: dict[str, Any]) -> EventSink:
-        path = self._directory / _taken(where, entry, "path")
-        return JsonlSink(path, name=entry.pop("name", "jsonl"))
+    def _jsonl(self, entry: _Entry) -> EventSink:
+        path = self._directory / entry.needed("path")
+        return JsonlSink(path, name=entry.text("name") or "jsonl")
 
-    def _webhook(self, where: str, entry: dict[str, Any]) -> EventSink:
-        path = self._directory / _taken(where, entry, "secret_file")
+    def _webhook(self, entry: _Entry) -> EventSink:
+        path = self._directory / entry.needed("secret_file")
         try:
             secret = read_keyfile(path).strip()
         except KeyfileError as error:
-            raise ConfigError(f"{where}.secret_file", f"cannot be used: {error}") from error
-        return WebhookSink(
-            _taken(where, entry, "url"), secret=secret, name=entry.pop("name", "webhook")
-        )
+            raise ConfigError(f"{entry.where}.secret_file", f"cannot be used: {error}") from error
+        name = entry.text("name") or "webhook"
+        return WebhookSink(entry.needed("url"), secret=secret, name=name)
 
-    def _sns(self, where: str, entry: dict[str, Any]) -> EventSink:
-        topic = _taken(where, entry, "topic_arn")
-        return SnsSink(topic, self._credentials, **_aws(entry))
+    def _sns(self, entry: _Entry) -> EventSink:
+        return SnsSink(entry.needed("topic_arn"), self._credentials, **self._aws(entry))
 
-    def _sqs(self, where: str, entry: dict[str, Any]) -> EventSink:
-        queue = _taken(where, entry, "queue_url")
-        return SqsSink(queue, self._credentials, **_aws(entry))
+    def _sqs(self, entry: _Entry) -> EventSink:
+        return SqsSink(entry.needed("queue_url"), self._credentials, **self._aws(entry))
 
-    def _kinesis(self, where: str, entry: dict[str, Any]) -> EventSink:
-        stream = _taken(where, entry, "stream")
-        return KinesisSink(stream, self._credentials, **_aws(entry))
+    def _kinesis(self, entry: _Entry) -> EventSink:
+        return KinesisSink(entry.needed("stream"), self._credentials, **self._aws(entry))
 
-    def _eventbridge(self, where: str, entry: dict[str, Any]) -> EventSink:
-        bus = entry.pop("bus", "default")
-        options = {name: value for name, value in _aws(entry).items() if value is not None}
-        return EventBridgeSink(self._credentials, bus=bus, **options)
+    def _eventbridge(self, entry: _Entry) -> EventSink:
+        bus = entry.text("bus") or "default"
+        return EventBridgeSink(self._credentials, bus=bus, **self._aws(entry))
+
+    def _aws(self, entry: _Entry) -> dict[str, Any]:
+        found = {
+            "profile": self._profile(entry),
+            "region": entry.text("region"),
+            "name": entry.text("name"),
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+    def _profile(self, entry: _Entry) -> str | None:
+        name = entry.text("credentials")
+        if name is not None and name not in self._profiles:
+            known = ", ".join(sorted(self._profiles)) or "none"
+            raise ConfigError(f"{entry.where}.credentials", f"are {name!r}; known are {known}")
+        return name
 
 
-def _taken(where: str, entry: dict[str, Any], name: str) -> str:
-    value = entry.pop(name, None)
-    if type(value) is not str or not value:
-        raise ConfigError(f"{where}.{name}", "is missing")
-    return value
+class _Entry:
+    """An entry of a list, whose members are taken one by one; what is left is unknown."""
 
+    def __init__(self, where: str, members: Mapping[str, Any]) -> None:
+        self.where = where
+        self.members = dict(members)
 
-def _aws(entry: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "profile": entry.pop("credentials", None),
-        "region": entry.pop("region", None),
-        "name": entry.pop("name", None),
-    }
+    def text(self, name: str) -> str | None:
+        value = self.members.pop(name, None)
+        if value is not None and (type(value) is not str or not value.isprintable() or not value):
+            raise ConfigError(f"{self.where}.{name}", f"is {value!r}, and not a line of text")
+        return value
+
+    def needed(self, name: str) -> str:
+        value = self.text(name)
+        if value is None:
+            raise ConfigError(f"{self.where}.{name}", "is missing")
+        return value

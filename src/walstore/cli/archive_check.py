@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from walstore.archive.checking import Checked, check_archive
 from walstore.archive.destinations import open_destination
+from walstore.archive.manifest import ManifestError
 from walstore.archive.orphans import collect_orphans
 from walstore.archive.policy import parse_duration_ms
 from walstore.archive.reader import Archive
@@ -27,7 +28,9 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser(command: str, description: str) -> ArgumentParser:
-    parser = ArgumentParser(prog=f"walstore archive {command}", description=description)
+    parser = ArgumentParser(
+        prog=f"walstore archive {command}", description=description, allow_abbrev=False
+    )
     parser.add_argument("archive", help="where it is: a directory, or s3://bucket/…")
     parser.add_argument("--prefix", default="", help="what its keys begin with, such as notes/")
     parser.add_argument("--json", action="store_true", help="say it as JSON")
@@ -43,8 +46,14 @@ async def _verify(arguments: Sequence[str]) -> int:
     )
     flags = parser.parse_args(arguments)
     archive = Archive(open_destination(flags.archive), flags.prefix)
-    with Progress("objects") as progress:
-        checked = await check_archive(archive, on_object=progress.show)
+    try:
+        with Progress("objects") as progress:
+            checked = await check_archive(archive, on_object=progress.show)
+    except ManifestError as error:
+        # Without it nothing can be looked at; that, too, is something that is wrong.
+        said = {"sound": False, "flaws": [str(error)], "notes": []}
+        print(canonical_text(said) if flags.json else f"wrong: {error}\nNOT SOUND: 1 flaw")
+        return UNSOUND
     print(canonical_text(_json(checked)) if flags.json else _text(checked))
     return 0 if checked.is_sound else UNSOUND
 
@@ -70,7 +79,8 @@ def _text(checked: Checked) -> str:
     lines = [f"wrong: {each}" for each in checked.flaws]
     lines += [f"note: {each}" for each in checked.notes]
     verified = "" if checked.verification is None else ", every signature checked"
-    state = "sound" if checked.is_sound else f"NOT SOUND: {len(checked.flaws)} flaws"
+    flaws = "1 flaw" if len(checked.flaws) == 1 else f"{len(checked.flaws)} flaws"
+    state = "sound" if checked.is_sound else f"NOT SOUND: {flaws}"
     lines.append(
         f"{manifest.table} ({manifest.mode}), epoch {manifest.epoch}, head"
         f" {manifest.head_position}: {checked.objects:,} objects,"

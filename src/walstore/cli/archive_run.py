@@ -56,6 +56,7 @@ def _parser() -> ArgumentParser:
         " stop. SIGTERM and Ctrl-C write what is left first.",
         epilog=f"The configuration may also be named by {CONFIG_VARIABLE}, and every setting given"
         " as WALSTORE_ARCHIVE_SECTION_NAME.",
+        allow_abbrev=False,
     )
     parser.add_argument("--config", help="the TOML file that says what to archive, and where to")
     parser.add_argument(

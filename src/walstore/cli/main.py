@@ -37,6 +37,7 @@ class CommandModule(Protocol):
 COMMANDS = {
     "archive": Command("walstore.cli.archive", "archive", "write, read and check archives"),
     "relay": Command("walstore.cli.relay", "relay", "run a relay, or compact what one holds"),
+    "spark": Command("walstore.cli.spark", "spark", "archive and compact very many documents"),
 }
 
 # Packages that come with an extra, where it is not the one of the command.

@@ -553,6 +553,10 @@ class Content:
             if self._changes is not None:
                 self._changes += changed_list(crdt, name, edits)
 
+    def begin(self, replica: str) -> None:
+        """Edit as another replica from now on; nothing is recorded that was not taken."""
+        self._writer = Writer(self.crdt, replica)
+
     def take(self) -> list[Run]:
         """Hand over what was recorded since the last time."""
         return self._writer.take()

@@ -15,7 +15,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
 
 import anyio
 
@@ -34,21 +35,22 @@ from walstore.document.faults import (
     SessionUsedError,
     SnapshotMismatchError,
     SnapshotRefusedError,
+    StillRefusedError,
+    UnopenedError,
 )
 from walstore.document.history import (
     Blame,
     Version,
-    blame_list,
-    blame_map,
-    blame_register,
+    blame_of,
     versions_of,
 )
-from walstore.document.journal import Journal, revive_bodies, seal_edits
+from walstore.document.journal import Journal, LeftBody, RefusedBodies, revive_bodies, seal_edits
 from walstore.document.log import DocumentLog, Reading
 from walstore.document.opening import (
     Marks,
     Opening,
     Posture,
+    PrunedLogError,
     SnapshotVerdict,
     Source,
     is_covered,
@@ -57,22 +59,27 @@ from walstore.document.opening import (
     read_on,
     rolled_back,
 )
-from walstore.document.outbox import Outbox
+from walstore.document.outbox import Outbox, Refusal
 from walstore.document.ports import (
     CheckpointTooOldError,
+    ElementRefusedError,
     LogBehindError,
+    RawElement,
     SnapshotConflictError,
     SnapshotStore,
     StoredSnapshot,
     Transport,
 )
 from walstore.document.publishing import BarrierMovedError, Draft, Producer, obstacles
+from walstore.document.rejoining import Before, Rejoined, rejoin, settled
+from walstore.document.remaking import Alias, Commit, remake
 from walstore.document.revoked import Revoked, nobody_revoked
-from walstore.document.sealing import Sealer
+from walstore.document.sealing import Sealed, Sealer
 from walstore.document.snapshot import Cut, Snapshot, deletion_cuts, newest_cut
+from walstore.document.stranded import Stranded
 from walstore.document.undoing import Aliases, Step, capture, invert
 from walstore.document.view import View
-from walstore.errors import TransportError
+from walstore.errors import TransportError, UsageError
 from walstore.sealed.encryptor import Encryptor, PlainEncryptor
 from walstore.signed.identity import Identity
 from walstore.wire.element import Element
@@ -91,6 +98,18 @@ _RESTARTS_MAX = 3
 def ALLOW_ANY(key: str) -> bool:  # noqa: N802 - reads as the constant that it stands for
     """Let any key write, or sign snapshots: for logs that something else protects."""
     return True
+
+
+class SetAside(NamedTuple):
+    """What was taken out of the queue.
+
+    Attributes:
+        refused: The bodies, and why they are not taken.
+        aliases: Which elements and writes that waited were made anew, and as which.
+    """
+
+    refused: RefusedBodies
+    aliases: Sequence[Alias]
 
 
 class WalDocument:
@@ -191,6 +210,7 @@ class WalDocument:
             is_chained=is_chained,
         )
         self._outbox = Outbox(self._sealer, journal)
+        self._stranded = Stranded(self._source, journal)
         self._is_open = False
         self._is_restored = False
         self._read_only: str | None = None
@@ -221,8 +241,9 @@ class WalDocument:
 
         Args:
             posture: What to believe of the snapshot this time, if not what was said before.
-            is_own_state: Whether the snapshot is one of `own_snapshot` that is kept here: then it
-                says nothing of how far the one for everybody has come.
+            is_own_state: Whether all that is read is kept here, and the snapshot is one of
+                `own_snapshot`: then it says nothing of how far the log and the snapshot for
+                everybody have come, and the marks are held against what is read later.
 
         Raises:
             RejectedElementsError: Something was rejected; the document is open all the same.
@@ -236,9 +257,13 @@ class WalDocument:
         async with self._lock:
             if self._is_open:
                 return self
+            marks = self._marks
+            if is_own_state:
+                self._marks = Marks()
             await self._bootstrap(posture or self._posture)
             if is_own_state:
                 self._snapshot = None
+            self._marks = marks
             self._is_open = True
         self._tell()
         self._raise(is_opening=True)
@@ -268,7 +293,14 @@ class WalDocument:
         What is not in the log yet, sealed or not, is kept, and so is what was shown.
         """
         self._marks = self.marks
-        return self._go_on_from(await self._read_anew(self._posture))
+        try:
+            opening = await self._read_anew(self._posture)
+        except PrunedLogError as error:
+            if error.rollback is not None and self._read_only is None:
+                self._noticed.append(error.rollback)
+                self._read_only = error.rollback.reason
+            raise
+        return self._go_on_from(opening)
 
     def _go_on_from(self, opening: Opening) -> int:
         self._carry_over(opening)
@@ -299,6 +331,7 @@ class WalDocument:
         if base is not None:
             self._outbox.settle(lambda sealed: is_covered(sealed, base))
         self._outbox.carry_over(log)
+        self._stranded.carry_over(log, base)
 
     def _restore(self, log: DocumentLog, newest: str | None) -> None:
         """Take over, once, what earlier processes have left."""
@@ -316,6 +349,7 @@ class WalDocument:
             author_seq += len(sealed)
             bodies += sealed
         self._outbox.restore(bodies, {each.link for each in left.bodies if each.is_acknowledged})
+        self._stranded.restore(left.stranded, left.fold)
         self._is_restored = True
 
     def _take_in(self, opening: Opening) -> int:
@@ -443,6 +477,16 @@ class WalDocument:
         return self._read_only is not None
 
     @property
+    def rollback(self) -> str | None:
+        """What the log has lost, in words, if that was not accepted yet; else None."""
+        return self._read_only
+
+    @property
+    def stranded(self) -> int:
+        """How many elements are shown here that the log has lost, and only others can send."""
+        return self._stranded.count
+
+    @property
     def has_unsent(self) -> bool:
         """Whether anything was edited or sealed that no relay has acknowledged."""
         return bool(self._content.recorded()) or self._outbox.has_unsent
@@ -472,6 +516,15 @@ class WalDocument:
         """The elements that are missing now."""
         self._opened()
         return self._log.tracker.gaps()
+
+    def elements(self) -> list[RawElement]:
+        """What was read above the snapshot that this session started from, in the log's order."""
+        self._opened()
+        return [
+            RawElement(element.ts, element.canonical, element.author, element.signature)
+            for part in self._log.ledger.parts()
+            for element in part.newest(len(part))
+        ]
 
     def retained_tail(self) -> list[Element]:
         """The newest verified elements, to be checked again."""
@@ -527,6 +580,12 @@ class WalDocument:
         return self._base is not None and self._base.is_deletion and not content.crdt.names()
 
     @property
+    def snapshot_ts(self) -> int:
+        """The `uptoTs` of the newest snapshot that was believed, now or before; 0 if none was."""
+        snapshot_ts = self._snapshot.upto_ts if self._snapshot is not None else 0
+        return max(self._marks.snapshot_ts, snapshot_ts)
+
+    @property
     def marks(self) -> Marks:
         """How far this reader has been; keep it and give it to the next session."""
         seqs = dict(self._marks.seqs)
@@ -535,19 +594,14 @@ class WalDocument:
                 continue
             replica = author if session is None else f"{author}:{session}"
             seqs[replica] = max(seqs.get(replica, 0), seq)
-        snapshot_ts = self._snapshot.upto_ts if self._snapshot is not None else 0
-        return Marks(
-            max(self._marks.ts, self._log.checkpoint),
-            max(self._marks.snapshot_ts, snapshot_ts),
-            seqs,
-        )
+        return Marks(max(self._marks.ts, self._log.checkpoint), self.snapshot_ts, seqs)
 
     def accept_rollback(self) -> None:
         """Go on with a log that lost elements, after a person decided to.
 
         What was read here and is gone there stays here, for as long as this session does not have
         to start anew from the log: it is shown, but it is not sent again, and who has not read it
-        does not see it. It stands in the way of snapshots as a gap does.
+        does not see it. It stands in the way of snapshots as a gap does. `rejoin` brings it back.
         """
         self._marks = Marks()
         self._read_only = None
@@ -692,6 +746,7 @@ class WalDocument:
             The `ts` of the last element sent, or None if there was nothing to send.
 
         Raises:
+            ElementRefusedError: Something was refused, and will be refused again; see `set_aside`.
             TransportError: Something is not known to be stored; it is sent again next time.
             UsageError: The message is not a short text; nothing was sealed.
         """
@@ -709,6 +764,9 @@ class WalDocument:
     async def _send(self) -> int | None:
         ts: int | None = None
         while True:
+            refusal = self._outbox.refusal
+            if refusal is not None and self._outbox.is_stopped:
+                raise StillRefusedError(refusal.reason, is_of_author=refusal.is_of_author)
             if self._outbox.is_outdated:
                 # What the relay holds, its answer having been lost, must not be written again.
                 await self._pull()
@@ -717,9 +775,131 @@ class WalDocument:
             sealed = self._outbox.next()
             if sealed is None:
                 return ts
-            answer = await self._source.transport.append(self.document_key, sealed.body)
+            try:
+                answer = await self._source.transport.append(self.document_key, sealed.body)
+            except ElementRefusedError as error:
+                if await self._recut(sealed, error.bytes_max):
+                    continue
+                self._outbox.refuse(Refusal(sealed.link, str(error), error.is_of_author))
+                raise
             ts = _checked_ts(answer)
             self._outbox.acknowledge(sealed, ts)
+
+    async def _recut(self, sealed: Sealed, bytes_max: int | None) -> bool:
+        """Cut what is larger than the log takes, if that is so and can be done."""
+        if bytes_max is None or not all(each.is_opened for each in self._outbox.waiting()):
+            return False
+        self._sealer.limit(bytes_max)
+        if not sealed.is_divisible or len(sealed.body.canonical) <= self._sealer.bytes_max:
+            return False
+        await self._pull()
+        self._writable()
+        self._outbox.recut(self._log)
+        return True
+
+    # ── what the log refuses ───────────────────────────────────────────────────────────
+
+    @property
+    def refused(self) -> tuple[Refusal, Sealed] | None:
+        """What is first in the queue, and will never be taken as it is; None if nothing is known
+        to be.
+        """
+        refusal, sealed = self._outbox.refusal, self._outbox.next()
+        return None if refusal is None or sealed is None else (refusal, sealed)
+
+    def note_refused(self, refusal: Refusal) -> None:
+        """Take it as known that an element is refused, if it is first in the queue."""
+        self._outbox.refuse(refusal)
+
+    def retry_refused(self) -> None:
+        """Let what is refused be sent once more: something has changed."""
+        self._outbox.retry()
+
+    def read_body(self, left: LeftBody) -> Sealed:
+        """What is in a body that was sealed before, as far as its key is at hand."""
+        self._opened()
+        (sealed,) = revive_bodies([left], self._log, self._sealer)
+        return sealed
+
+    async def set_aside(self) -> SetAside | None:
+        """Take what is refused out of the queue, so that what is behind it can be sent.
+
+        The document then reads as if it had not been edited; what was edited later is made anew, by
+        another session. If the author may not write at all, everything that waits is taken out.
+
+        Returns:
+            What was taken out; None if nothing is refused, or the log holds it after all.
+
+        Raises:
+            UnopenedError: Something that waits cannot be made anew now; nothing has changed.
+            StorageError: The journal cannot keep it now; nothing has changed.
+            TransportError: The log cannot be read now; nothing has changed.
+        """
+        self._writable()
+        try:
+            async with self._lock:
+                refusal = self._outbox.refusal
+                if refusal is not None:
+                    await self._make_sure(refusal)
+                    self._edited()
+                    self._outbox.seal(self._log)
+                return self._take_out(self._outbox.refusal)
+        finally:
+            self._tell()
+
+    async def _make_sure(self, refusal: Refusal) -> None:
+        """See what the log holds, its answer having been lost: it must not be written again."""
+        try:
+            await self._pull()
+        except TransportError:
+            # To whom may write nothing it may also show nothing; then nothing is written again.
+            if not refusal.is_of_author:
+                raise
+        self._writable()
+
+    def _take_out(self, refusal: Refusal | None) -> SetAside | None:
+        if refusal is None:
+            return None
+        waiting = self._outbox.waiting()
+        count = len(waiting) if refusal.is_of_author else 1
+        refused, behind = waiting[:count], waiting[count:]
+        if not all(sealed.is_opened for sealed in behind):
+            raise UnopenedError
+        sealer, own = self._sealer.for_session(secrets.token_hex(16)), self._identity.public_key
+        replica = f"{own}:{sealer.session}"
+        fold = self._fold_without({sealed.link for sealed in waiting})
+        remade = remake(
+            fold,
+            refused=[run for sealed in refused for run in sealed.runs],
+            waiting=[Commit(sealed.runs, sealed.message) for sealed in behind],
+            replica=replica,
+        )
+        self._outbox.set_aside(
+            self._log,
+            kept := RefusedBodies(refused, refusal.reason, refusal.is_of_author),
+            remade.commits,
+            sealer=sealer,
+            author_seq=self._log.tracker.highest(own, None),
+            newest=_newest_of(self._log, own),
+        )
+        self.session, self._replica, self._sealer = sealer.session, replica, sealer
+        self._log.crdt = fold
+        self._content.replace(fold)
+        self._content.begin(replica)
+        self._tell_replaced()
+        return SetAside(kept, remade.aliases)
+
+    def _fold_without(self, gone: Collection[str]) -> WalCrdt:
+        """The fold of everything but some own elements that are not in the log yet."""
+        crdt = self._log.refolded(self._base.crdt if self._base is not None else None)
+        for entry in self._log.own_unread():
+            if entry.link not in gone:
+                crdt.fold_runs(entry.runs)
+        self._stranded.fold_into(crdt)
+        crdt.counter = max(crdt.counter, self._log.crdt.counter)
+        # They were told of when they were folded first.
+        crdt.displaced = self._log.crdt.displaced
+        return crdt
 
     async def pull(self) -> int:
         """Read, check and fold what is new in the log.
@@ -843,6 +1023,89 @@ class WalDocument:
         self._raise()
         return folded
 
+    async def rejoin(
+        self,
+        transport: Transport,
+        snapshot_store: SnapshotStore | None,
+        *,
+        elements: Callable[[], Sequence[RawElement]],
+        keep: Callable[[Rejoined], None],
+    ) -> Rejoined:
+        """Go on with a log that lost elements, after a person decided to, and lose nothing here.
+
+        The log is read anew. Own elements that it has lost are sent again with the next commit,
+        byte for byte. Those of others are shown, as `stranded`, until their authors have sent them.
+
+        Args:
+            transport: Where the log is now.
+            snapshot_store: Where its snapshot is.
+            elements: Those that were read before and are not in the log any more, ascending, as
+                far as they are at hand; asked for once the log was read.
+            keep: Keeps what came of it in one step, before anything changes here.
+
+        Returns:
+            What came of it.
+
+        Raises:
+            TransportError: The log or the snapshot cannot be read now; nothing has changed.
+            StorageError: It cannot be kept; nothing has changed.
+        """
+        self._opened()
+        source = replace(self._source, transport=transport, snapshot_store=snapshot_store)
+        retain = self._retained.maxlen or 0
+        try:
+            async with self._lock:
+                opening = settled(
+                    await open_document(source, self._posture, retain_tail_n=retain, marks=Marks())
+                )
+                before = Before(self._log, self._fold_at(TS_MAX), elements(), self._stranded.fold)
+                rejoined = rejoin(
+                    opening,
+                    before,
+                    source=self._source,
+                    producer=self._producer._replace(profile=Profile.PACKED, is_chained=True),
+                    epoch=self._sealer.epoch,
+                )
+                keep(rejoined)
+                self._take_up(opening, rejoined)
+        finally:
+            self._tell()
+        return rejoined
+
+    def _take_up(self, opening: Opening, rejoined: Rejoined) -> None:
+        self._marks = Marks()
+        self._told = [event for event in self._told if not isinstance(event, Rollback)]
+        self._outbox.put_back(rejoined.again)
+        self._stranded.add(rejoined.stranded)
+        self._stranded.keep_fold(rejoined.fold)
+        self._go_on_from(opening)
+        self._outbox.confirm(self._log)
+
+    def rewrite_stranded(self) -> None:
+        """Write what is stranded once more, as an edit of this author's: for authors who are gone.
+
+        Whoever still has the elements and sends them again, has written all of it twice.
+
+        Raises:
+            UsageError: A name is of another kind by now, or a value cannot be written here; nothing
+                has changed.
+        """
+        content = self._writable()
+        if not self._stranded.count:
+            return
+        shown = content.crdt.clone()
+        self._stranded.hide(self._log)
+        self._refold()
+        try:
+            content.revert_to(shown)
+        except UsageError:
+            self._stranded.carry_over(self._log, self._base)
+            self._refold()
+            self._tell_replaced()
+            raise
+        self._edited()
+        self._stranded.let_go()
+
     async def retry_unreadable(self) -> int:
         """Open what could not be opened before, after a new keyring was adopted.
 
@@ -863,16 +1126,15 @@ class WalDocument:
         """Fold anew if an element was folded late."""
         if not self._log.is_out_of_order:
             return
-        crdt = self._log.refolded(self._base.crdt if self._base is not None else None)
-        for entry in self._log.own_unread():
-            crdt.fold_runs(entry.runs)
+        self._refold()
+        self._tell_replaced()
+
+    def _refold(self) -> None:
+        crdt = self._fold_without(())
         self._outbox.fold_recorded(crdt)
         crdt.fold_runs(self._content.recorded())
-        # They were told of when they were folded first.
-        crdt.displaced = self._log.crdt.displaced
         self._log.crdt = crdt
         self._content.replace(crdt)
-        self._tell_replaced()
 
     async def _pull(self) -> int:
         folded = 0
@@ -885,6 +1147,7 @@ class WalDocument:
             self._fell_behind(error)
         self._restore_order()
         self._outbox.confirm(self._log)
+        self._stranded.confirm(self._log)
         self._outbox.observe(self._log.tracker.highest(self._identity.public_key, None))
         return folded
 
@@ -1026,19 +1289,23 @@ class WalDocument:
         self._writable().revert_to(self._fold_of(version))
         self._after_edit()
 
-    def blame(self, name: str) -> list[Blame]:
+    def blame(self, name: str, *, at: int | None = None) -> list[Blame]:
         """Who wrote each stretch of a list, a register, or each key of a map; in which element.
 
         The keys of a map are in code-point order. A register that was deleted has nobody to blame.
+
+        Args:
+            name: The list, register or map.
+            at: As of the version with this `ts`; as of now if left out, uncommitted edits and all.
+
+        Raises:
+            ValueError: The version is older than the snapshot that this session started from, or
+                was not read in the log yet.
         """
-        content = self._opened()
-        match content.kind(name):
-            case "register":
-                return blame_register(content.crdt, name, self._log.ledger)
-            case "map":
-                return blame_map(content.crdt, name, self._log.ledger)
-            case _:
-                return blame_list(content.crdt, name, self._log.ledger)
+        ledger = self._log.ledger
+        if at is None:
+            return blame_of(self._opened().crdt, name, ledger)
+        return blame_of(self._fold_of(at), name, ledger.upto(at))
 
     def _fold_of(self, version: int) -> WalCrdt:
         """The fold of a version that is there, and was read."""

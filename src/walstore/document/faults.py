@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from walstore.document.events import Gap, Rejection
+from walstore.document.ports import ElementRefusedError
 from walstore.errors import PeerError, UsageError
 
 
@@ -40,6 +41,26 @@ class NoSnapshotStoreError(UsageError):
         super().__init__(
             "no snapshot_store was given, so snapshots can be neither read nor written"
         )
+
+
+class StillRefusedError(ElementRefusedError):
+    """What is first in the queue was refused for good, and everything behind it waits.
+
+    Attributes:
+        reason: Why, in words.
+    """
+
+    def __init__(self, reason: str, *, is_of_author: bool) -> None:
+        super().__init__(reason, retryable=False)
+        self.reason = reason
+        self.is_of_author = is_of_author
+
+
+class UnopenedError(UsageError):
+    """Something waits whose key is not at hand: it cannot be made anew, and must not be lost."""
+
+    def __init__(self) -> None:
+        super().__init__("an edit that waits cannot be opened yet; fetch its key first")
 
 
 class RejectedElementsError(PeerError):

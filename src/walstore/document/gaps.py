@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from walstore.document.events import Gap
 
@@ -27,6 +28,20 @@ class _Count:
         self.is_excused = False
         # Ranges below `highest` that have not arrived, ascending: `(first, end)`.
         self.missing: list[tuple[int, int]] = []
+
+
+class Unsettled(NamedTuple):
+    """What the highest seqs of a log do not tell: for whoever goes on counting later.
+
+    Attributes:
+        missing: Ranges that have not arrived, by author and session: `(first, end)`.
+        excused: The authors whose next seq may be any.
+        vouched: What others have seen and is not here, by author and session.
+    """
+
+    missing: dict[Session, list[tuple[int, int]]]
+    excused: list[str]
+    vouched: dict[Session, int]
 
 
 class SequenceTracker:
@@ -92,6 +107,29 @@ class SequenceTracker:
         """Somebody says that they have seen this element."""
         known = self._vouched.get((author, session), 0)
         self._vouched[author, session] = max(known, seq)
+
+    def unsettled(self) -> Unsettled:
+        """What is to be kept beside the highest seqs, to go on counting from there."""
+        counts = self._counts.items()
+        return Unsettled(
+            {session: list(count.missing) for session, count in counts if count.missing},
+            [author for (author, _), count in counts if count.is_excused],
+            {
+                (author, session): seq
+                for (author, session), seq in self._vouched.items()
+                if seq > self.highest(author, session)
+            },
+        )
+
+    def resume(self, unsettled: Unsettled) -> None:
+        """Go on with what was kept, after the highest seqs were covered."""
+        for (author, session), missing in unsettled.missing.items():
+            count = self._counts.setdefault((author, session), _Count(missing[-1][1]))
+            count.missing = list(missing)
+        for author in unsettled.excused:
+            self.excuse(author)
+        for (author, session), seq in unsettled.vouched.items():
+            self.vouch(author, session, seq)
 
     def highest(self, author: str, session: str | None) -> int:
         """The highest seq seen of a session, 0 if none."""

@@ -64,6 +64,15 @@ def versions_of(parts: list[Part]) -> list[Version]:
     return versions
 
 
+def blame_of(crdt: WalCrdt, name: str, ledger: Ledger) -> list[Blame]:
+    """Who wrote what a name stands for in a fold, by the elements that were folded."""
+    if crdt.has_register(name):
+        return blame_register(crdt, name, ledger)
+    if name in crdt.lists or not crdt.has_map(name):
+        return blame_list(crdt, name, ledger)
+    return blame_map(crdt, name, ledger)
+
+
 def blame_list(crdt: WalCrdt, name: str, ledger: Ledger) -> list[Blame]:
     """Who wrote each stretch of a list."""
     stretches: list[Blame] = []

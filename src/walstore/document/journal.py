@@ -56,11 +56,34 @@ class LeftEdits(NamedTuple):
     runs: list[Run]
 
 
+class RefusedBodies(NamedTuple):
+    """Bodies that the log does not take, and why.
+
+    Attributes:
+        bodies: The bodies, in order.
+        reason: Why, in words.
+        is_of_author: Whether nothing of this author's is taken, whatever it is.
+    """
+
+    bodies: Sequence[Sealed]
+    reason: str
+    is_of_author: bool
+
+
 class Leftover(NamedTuple):
-    """What earlier processes have left, in order."""
+    """What earlier processes have left, in order.
+
+    Attributes:
+        bodies: The author's bodies.
+        edits: The edits that are in no body yet.
+        stranded: Others' bodies, which a log has lost and only they can send again.
+        fold: The signed fold that stands for such elements, as it was kept; None if there is none.
+    """
 
     bodies: Sequence[LeftBody]
     edits: Sequence[LeftEdits]
+    stranded: Sequence[LeftBody] = ()
+    fold: object = None
 
 
 class Journal(Protocol):
@@ -78,12 +101,29 @@ class Journal(Protocol):
         """Keep bodies in place of those with the same session and seq."""
         ...
 
+    def replace(self, gone: Sequence[str], bodies: Sequence[Sealed]) -> None:
+        """Keep bodies in place of those with some links, in one step."""
+        ...
+
+    def set_aside(
+        self, refused: RefusedBodies, gone: Sequence[str], bodies: Sequence[Sealed], session: str
+    ) -> None:
+        """Keep bodies in place of those with some links, and apart from these what was refused.
+
+        All of it is one step. From now on it is another session that records.
+        """
+        ...
+
     def acknowledge(self, link: str, ts: int | None) -> None:
         """Note that a relay has acknowledged a body; None: that it has to be sent again."""
         ...
 
     def confirm(self, links: Iterable[str]) -> None:
         """Let go of bodies: they are in the log."""
+        ...
+
+    def drop_stranded(self) -> None:
+        """Let go of the fold of what a log had lost: all of it is back."""
         ...
 
     def leftover(self) -> Leftover:

@@ -57,11 +57,16 @@ class Ledger:
         return conflict
 
     def add_stretch(self, stretch: Stretch) -> None:
-        """Enter keystrokes whose clocks are above all that are known of their replica."""
+        """Enter keystrokes, whose clocks are nearly always above all that are known of them."""
         self.entries.parts.append(stretch)
         starts, ends, owners = self._by_replica.setdefault(stretch.replica, ([], [], []))
-        starts.append(stretch.counters[0])
-        ends.append(stretch.end - 1)
+        first, last = stretch.counters[0], stretch.end - 1
+        if starts and first <= ends[-1]:
+            # They were above when they were read; an element before them in the log came later.
+            self._enter_new(stretch.replica, first, last, stretch)
+            return
+        starts.append(first)
+        ends.append(last)
         owners.append(stretch)
 
     def has_replica(self, replica: str) -> bool:
@@ -84,6 +89,19 @@ class Ledger:
                 return
             crdt.fold_runs(part.runs if isinstance(part, Entry) else part.runs_upto(upto_ts))
 
+    def upto(self, ts: int) -> Ledger:
+        """What this would be if the log ended with a `ts`, and had been read in its order."""
+        ledger = Ledger()
+        for part in self.parts():
+            if part.ts > ts:
+                break
+            if isinstance(part, Entry):
+                ledger.add(part)
+            else:
+                # Clocks of keystrokes past the `ts` are entered too: no fold up to it has them.
+                ledger.add_stretch(part)
+        return ledger
+
     def find_origin(
         self, replica: str, counter: int, end: int
     ) -> tuple[tuple[str, int] | None, int]:
@@ -101,7 +119,7 @@ class Ledger:
         owner = owners[place]
         if isinstance(owner, Stretch):
             stroke, last = owner.find(counter)
-            return (owner.author, owner.times[stroke]), min(end, last + 1)
+            return (owner.author, owner.times[stroke]), min(end, last + 1, ends[place] + 1)
         return (owner[0].author, owner[0].ts), min(end, ends[place] + 1)
 
     def _find_conflict(

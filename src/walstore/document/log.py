@@ -177,6 +177,11 @@ class DocumentLog:
         """Whether elements are kept aside that may count later."""
         return bool(self.unreadable or self._unproven or self._too_far)
 
+    @property
+    def unproven(self) -> dict[str, str]:
+        """The authors of the elements that nothing proves so far, by link, the oldest first."""
+        return {link: each.element.author for link, each in self._unproven.items()}
+
     def own_unread(self) -> list[Entry]:
         """The own elements, sent or not, that were not read in the log yet."""
         return list(self._own.values())
@@ -230,7 +235,8 @@ class DocumentLog:
                 part.add_to(chain, self._frame)
             else:
                 chain.append(_chain_element(part))
-        report = check_chain(chain, self.heads, pool=self._pool)
+        # Whoever comes first in the log vouches for nobody: how it was cut into pages has no say.
+        report = check_chain(chain, self.heads, pool=self._pool, is_ordered=True)
         # A peer without sessions makes no chain; its elements are all leaves, and no heads. Nor
         # has anybody a say here who may not write.
         self.heads = {
@@ -266,6 +272,9 @@ class DocumentLog:
         if verdict.accepted and link is not None:
             self._take(candidate, link, reading, changes)
             candidate.element.release()
+            return
+        if link in self._known:
+            # The same again; somebody vouched for it.
             return
         if is_new:
             reading.events.append(_rejection(candidate.element, verdict.value))

@@ -74,9 +74,12 @@ class PrunedLogError(CheckpointTooOldError):
 
     Attributes:
         verdict: What became of the stored snapshot.
+        rollback: What is known to be lost: there was a newer snapshot once; None if nothing is.
     """
 
-    def __init__(self, floor: int, verdict: SnapshotVerdict) -> None:
+    def __init__(
+        self, floor: int, verdict: SnapshotVerdict, rollback: Rollback | None = None
+    ) -> None:
         reason = verdict.value
         if verdict.is_believed:
             reason = "it does not reach so far"
@@ -89,6 +92,7 @@ class PrunedLogError(CheckpointTooOldError):
         )
         self.floor = floor
         self.verdict = verdict
+        self.rollback = rollback
 
 
 class OverreachingSnapshotError(MalformedError):
@@ -228,7 +232,8 @@ async def open_document(
             upto = 0 if snapshot is None else snapshot.upto_ts
             # It may have been pruned below a newer snapshot, just now.
             if upto <= tried:
-                raise PrunedLogError(error.floor, verdict) from error
+                lost = [event for event in events if isinstance(event, Rollback)]
+                raise PrunedLogError(error.floor, verdict, next(iter(lost), None)) from error
             tried = upto
 
 
@@ -261,7 +266,7 @@ async def _trust(
 
 def rolled_back(error: LogBehindError) -> Rollback:
     """What is to be told of a log that ends before what was read of it."""
-    return Rollback(f"it ends at {error.head}, before {error.checkpoint}", error.head)
+    return Rollback(error.reason, error.head)
 
 
 async def read_on(
@@ -319,7 +324,11 @@ async def _load_snapshot(
 
 def log_from(source: Source, snapshot: Snapshot) -> DocumentLog:
     """A log that starts where a snapshot ends."""
-    log = source.new_log()
+    return started(source.new_log(), snapshot)
+
+
+def started(log: DocumentLog, snapshot: Snapshot) -> DocumentLog:
+    """A log that was not read yet, started where a snapshot ends."""
     # The snapshot keeps its own state, for the next one to build on.
     log.start(log.fold_on(snapshot.crdt))
     log.checkpoint = snapshot.upto_ts

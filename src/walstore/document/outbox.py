@@ -7,23 +7,42 @@
 - The bodies of a session form one chain and count up by one, whatever happens in between.
 - An acknowledgement is believed only once the element was read: what a relay acknowledged and
   does not hold is sent again.
-- What waits is sealed anew when the key epoch moves on, unless the log holds it already.
+- What waits is sealed anew when the key epoch moves on, unless the log holds it already; and so
+  it is, in smaller parts, when it is larger than the log takes.
+- What the log refuses for good stays first, and everything behind it waits, until it is set aside.
+  What is behind is then made anew by another session, whose chain begins with it.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from walstore.canon import canonical_bytes
 from walstore.crdt import Run, WalCrdt
 from walstore.crdt.convert import joined
 from walstore.document.entries import Entry
-from walstore.document.journal import Journal
+from walstore.document.journal import Journal, RefusedBodies
 from walstore.document.log import DocumentLog
+from walstore.document.remaking import Commit
 from walstore.document.sealing import Sealed, Sealer
 from walstore.wire.element import Element
 from walstore.wire.limits import SEEN_SESSIONS_MAX
+
+
+class Refusal(NamedTuple):
+    """A body that the log will never take as it is.
+
+    Attributes:
+        link: The body.
+        reason: Why, in words.
+        is_of_author: Whether nothing of this author's is taken, whatever it is.
+    """
+
+    link: str
+    reason: str
+    is_of_author: bool
 
 
 class Outbox:
@@ -32,10 +51,12 @@ class Outbox:
     __slots__ = (
         "_acknowledged",
         "_author_seq",
+        "_is_retried",
         "_journal",
         "_news",
         "_prev",
         "_recorded",
+        "_refusal",
         "_sealed",
         "_sealer",
         "_seq",
@@ -53,6 +74,8 @@ class Outbox:
         self._prev: str | None = None
         # What was seen of others since the last element: the highest seq by replica.
         self._news: dict[str, int] = {}
+        self._refusal: Refusal | None = None
+        self._is_retried = False
 
     def __len__(self) -> int:
         return len(self._sealed)
@@ -167,6 +190,123 @@ class Outbox:
         """What is to be sent next, None if nothing waits."""
         return self._sealed[0] if self._sealed else None
 
+    # ── what is refused ────────────────────────────────────────────────────────────────
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """Why what is to be sent next is not taken; None if that is not known."""
+        refusal, sealed = self._refusal, self.next()
+        is_next = refusal is not None and sealed is not None and refusal.link == sealed.link
+        return refusal if is_next else None
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether what is to be sent next was refused, and is not to be sent once more."""
+        return self.refusal is not None and not self._is_retried
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Note that a body was refused for good."""
+        self._refusal, self._is_retried = refusal, False
+
+    def retry(self) -> None:
+        """Let what was refused be sent once more: it may be another log, or it takes more."""
+        self._is_retried = True
+
+    def waiting(self) -> list[Sealed]:
+        """What was sealed and not acknowledged."""
+        return list(self._sealed)
+
+    def recut(self, log: DocumentLog) -> None:
+        """Seal what waits anew in smaller parts, less what the log, read just now, holds already.
+
+        Each session counts on, so all that waits moves on with the first one that is cut.
+        """
+        waiting = [sealed for sealed in self._sealed if not log.holds(sealed.link)]
+        links: dict[str | None, str] = {}
+        seqs: dict[str, int] = {}
+        bodies: list[Sealed] = []
+        author_seq = min([sealed.author_seq or 0 for sealed in waiting], default=0)
+        for sealed in waiting:
+            header = sealed.header
+            session = self._sealer.session if header is None else header.session
+            seq = seqs.get(session, 0 if header is None else header.seq)
+            prev = None if header is None else links.get(header.prev, header.prev)
+            parts = self._sealer.seal(
+                sealed.runs,
+                seq=seq,
+                author_seq=author_seq + len(bodies),
+                prev=prev,
+                seen={} if header is None else header.seen,
+                session=session,
+                message=sealed.message,
+            )
+            seqs[session], links[sealed.link] = seq + len(parts), parts[-1].link
+            bodies += parts
+        if self._journal is not None:
+            self._journal.replace([sealed.link for sealed in waiting], bodies)
+        more = len(bodies) - len(waiting)
+        self._author_seq += more
+        if self._sealer.session in seqs:
+            self._seq = seqs[self._sealer.session] - 1
+        self._replace(log, waiting, bodies)
+        self._prev = links.get(self._prev, self._prev)
+
+    def set_aside(
+        self,
+        log: DocumentLog,
+        refused: RefusedBodies,
+        commits: Sequence[Commit],
+        *,
+        sealer: Sealer,
+        author_seq: int,
+        newest: str | None,
+    ) -> None:
+        """Go on as another session, with other commits in place of everything that waits.
+
+        Args:
+            log: The log, read just now.
+            refused: What is kept apart.
+            commits: What is sent instead of all that waits.
+            sealer: Seals for the session.
+            author_seq: How far the author has counted in the log, for version 1.
+            newest: The link to the author's newest element in the log.
+        """
+        acknowledged = list(self._acknowledged.values())
+        author_seq = max([author_seq, *(each.author_seq or 0 for each in acknowledged)])
+        prev = acknowledged[-1].link if acknowledged else newest
+        # What was seen is told by what is sent now.
+        news = dict(self._news)
+        for gone in self._sealed:
+            for replica, seq in {} if gone.header is None else gone.header.seen.items():
+                news[replica] = max(news.get(replica, 0), seq)
+        seen = dict(self._within(sealer.bytes_max // 8, news)) if commits else {}
+        bodies: list[Sealed] = []
+        for commit in commits:
+            bodies += sealer.seal(
+                commit.runs,
+                seq=len(bodies) + 1,
+                author_seq=author_seq + len(bodies) + 1,
+                prev=bodies[-1].link if bodies else prev,
+                seen={} if bodies else seen,
+                message=commit.message,
+            )
+        if self._journal is not None:
+            links = [sealed.link for sealed in self._sealed]
+            self._journal.set_aside(refused, links, bodies, sealer.session)
+        self._sealer = sealer
+        self._news = {replica: seq for replica, seq in news.items() if replica not in seen}
+        self._seq, self._author_seq = len(bodies), author_seq + len(bodies)
+        self._prev = bodies[-1].link if bodies else prev
+        self._refusal = None
+        self._replace(log, list(self._sealed), bodies)
+
+    def _replace(self, log: DocumentLog, gone: Sequence[Sealed], bodies: Sequence[Sealed]) -> None:
+        self._sealed = deque(bodies)
+        for sealed in gone:
+            log.disown(sealed.link)
+        for sealed in bodies:
+            log.adopt_own(_own_entry(sealed))
+
     def acknowledge(self, sealed: Sealed, ts: int) -> None:
         """A relay says that it holds what was sent."""
         if self._journal is not None:
@@ -190,6 +330,16 @@ class Outbox:
                 self._journal.acknowledge(sealed.link, None)
             if held:
                 self._journal.confirm(held)
+
+    def put_back(self, bodies: Iterable[Sealed]) -> None:
+        """Send bodies again that the log has lost, before all that is on its way; all of it waits.
+
+        Whoever calls this has kept them.
+        """
+        on_its_way = {sealed.link: sealed for sealed in bodies}
+        on_its_way |= self._acknowledged | {sealed.link: sealed for sealed in self._sealed}
+        self._acknowledged = {}
+        self._sealed = deque(on_its_way.values())
 
     def settle(self, is_covered: Callable[[Sealed], bool]) -> None:
         """Let go of what a snapshot covers: it was in the log, and may be pruned there by now."""
@@ -215,10 +365,10 @@ class Outbox:
 
     def _newly_seen(self) -> dict[str, int]:
         """What the next element reports as seen: as much as leaves room for all else in it."""
-        return dict(self._within(self._sealer.bytes_max // 8))
+        return dict(self._within(self._sealer.bytes_max // 8, self._news))
 
-    def _within(self, room: int) -> Iterator[tuple[str, int]]:
-        for count, (replica, seq) in enumerate(self._news.items()):
+    def _within(self, room: int, news: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+        for count, (replica, seq) in enumerate(news.items()):
             room -= len(canonical_bytes([replica, seq]))
             if room < 0 or count == SEEN_SESSIONS_MAX:
                 return

@@ -54,12 +54,39 @@ class LogBehindError(TransportError):
     Attributes:
         head: Where it ends: the `ts` of the newest element that it ever had; 0 if it had none.
         checkpoint: What was asked for.
+        reason: What is missing, of the log.
     """
 
     def __init__(self, *, head: int, checkpoint: int) -> None:
-        super().__init__(f"the log ends at {head}, before {checkpoint}", retryable=False)
+        self._describe(f"it ends at {head}, before {checkpoint}", head, checkpoint)
+
+    def _describe(self, reason: str, head: int, checkpoint: int) -> None:
+        TransportError.__init__(self, f"the log was rolled back: {reason}", retryable=False)
+        self.reason = reason
         self.head = head
         self.checkpoint = checkpoint
+
+
+class LogReplacedError(LogBehindError):
+    """The log no longer holds an element that was read in it, although it goes on beyond it.
+
+    It is what a log does that was replaced by an older copy of itself, and then written to.
+    """
+
+    def __init__(self, *, head: int, checkpoint: int) -> None:
+        self._describe(f"it no longer holds the element at {checkpoint}", head, checkpoint)
+
+
+class ElementRefusedError(TransportError):
+    """An element was not stored, and the same one never will be.
+
+    Attributes:
+        is_of_author: Whether nothing of this author's is taken, whatever it is.
+        bytes_max: The largest element that is taken, if the size is what is wrong; else None.
+    """
+
+    is_of_author: bool = False
+    bytes_max: int | None = None
 
 
 class Transport(Protocol):
@@ -71,6 +98,7 @@ class Transport(Protocol):
         Appending the same element again returns the same `ts`, or another one; never an error.
 
         Raises:
+            ElementRefusedError: It is not stored, and sending it again is of no use.
             TransportError: It is not known to be stored; the same body may be sent again.
         """
         ...

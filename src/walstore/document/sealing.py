@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any, NamedTuple
 
 from walstore.canon import canonical_bytes
@@ -38,6 +39,9 @@ from walstore.wire.limits import (
 # What a seal may grow by when it is made anew: a key epoch with more digits.
 _RENEWAL_BYTES = 64
 
+# A header alone takes some hundred bytes: in less than this, nothing can be said.
+_BYTES_MIN = 1024
+
 
 class ValueTooLargeError(UsageError):
     """A value that fits no element; nobody could store it."""
@@ -59,11 +63,31 @@ class Sealed(NamedTuple):
     epoch: object
     message: str | None = None
 
+    @property
+    def is_opened(self) -> bool:
+        """Whether it is known what is in it; not of one that an earlier process has left, and
+        whose key is not at hand.
+        """
+        return bool(self.runs) or self.message is not None
+
+    @property
+    def is_divisible(self) -> bool:
+        """Whether it can be made several smaller ones."""
+        return _is_divisible(self.runs)
+
 
 class Sealer:
     """Makes the bodies of one session."""
 
-    __slots__ = ("_document_key", "_encryptor", "_identity", "_is_chained", "_profile", "_session")
+    __slots__ = (
+        "_bytes_max",
+        "_document_key",
+        "_encryptor",
+        "_identity",
+        "_is_chained",
+        "_profile",
+        "_session",
+    )
 
     @property
     def session(self) -> str:
@@ -87,10 +111,29 @@ class Sealer:
         self._encryptor = encryptor
         self._profile = profile
         self._is_chained = is_chained or profile is Profile.PACKED
+        self._bytes_max = self._format_bytes_max
+
+    def for_session(self, session: str) -> Sealer:
+        """The same for another session."""
+        other = copy(self)
+        other._session = session
+        return other
+
+    def limit(self, bytes_max: int) -> bool:
+        """Make no larger elements from now on; whether that is less than before."""
+        bytes_max = max(bytes_max - _RENEWAL_BYTES, _BYTES_MIN)
+        is_less = bytes_max < self._bytes_max
+        self._bytes_max = min(bytes_max, self._bytes_max)
+        return is_less
 
     @property
     def bytes_max(self) -> int:
-        """The largest element that this profile writes."""
+        """The largest element that is made, if what is in it can be divided."""
+        return self._bytes_max
+
+    @property
+    def _format_bytes_max(self) -> int:
+        """The largest element that this profile writes, to whatever relay."""
         if self._profile is Profile.STARFISH:
             return STARFISH_ELEMENT_BYTES_MAX
         return ELEMENT_BYTES_MAX - _RENEWAL_BYTES
@@ -107,7 +150,7 @@ class Sealer:
             ValueTooLargeError: It is too large.
         """
         # Room for the envelope, and for what sealing and base64 add to it.
-        _check_size(value, self.bytes_max // 2)
+        _check_size(value, self._format_bytes_max // 2)
 
     def check_name(self, name: str) -> None:
         """Refuse a name, or a key of a map, that no element could hold beside a value.
@@ -115,7 +158,7 @@ class Sealer:
         Raises:
             ValueTooLargeError: It is too large.
         """
-        _check_size(name, self.bytes_max // 16)
+        _check_size(name, self._format_bytes_max // 16)
 
     def check_message(self, message: str) -> None:
         """Refuse a message that readers would not take.

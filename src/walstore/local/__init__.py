@@ -22,7 +22,7 @@ from walstore.local.faults import (
     UnsentFileError,
 )
 from walstore.local.file import LocalFile
-from walstore.local.rows import LastSealed, OutboxBody, Pending, Recorded
+from walstore.local.rows import LastSealed, OutboxBody, Pending, Recorded, Start
 from walstore.local.unsent import Unsent, read_unsent, unsent_files
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "OutboxBody",
     "Pending",
     "Recorded",
+    "Start",
     "Unsent",
     "UnsentFileError",
     "read_unsent",

@@ -6,6 +6,8 @@
 - One process at a time has the file open, once.
 - A damaged file is set aside whole, and its unsent edits are saved first; then the call raises
   `LocalFileDamagedError`. Only a damaged state is not worth that: the elements make another one.
+- Where a log was put in the place of another, what the new one lacks is kept: elements among what
+  is on its way, whoever can send them, and what has no elements any more as a state of its own.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 import os
 import re
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +27,16 @@ from walstore.local.faults import DamageFoundError, NotStorableError
 from walstore.local.opening import open_database
 from walstore.local.queue import Queue
 from walstore.local.rows import (
+    Cell,
     LastSealed,
     OutboxBody,
     Pending,
+    Start,
     checked,
     element_of,
     element_row,
+    to_bytes,
+    to_text,
     verified,
 )
 from walstore.wire.limits import ELEMENT_BYTES_MAX, SNAPSHOT_BYTES_MAX, TS_MAX
@@ -44,6 +50,13 @@ _SLOT_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _LOG_ID = "\0log_id"
 _MARKS = "\0marks"
 _EPOCH_FLOOR = "\0epoch_floor"
+
+# The two states: of the log, and of what it has lost.
+_STATE, _STRANDED = 1, 2
+
+_ADD_ELEMENT = "INSERT OR IGNORE INTO elements VALUES (?, ?, ?, ?, ?)"
+_PUT_STATE = "INSERT OR REPLACE INTO state VALUES (?, ?, ?, ?, ?)"
+_PUT_SLOT = "INSERT OR REPLACE INTO slots VALUES (?, ?, ?)"
 
 # Compression is worth its time if it saves a quarter; the start of a text tells.
 _SAMPLE_BYTES = 2**15
@@ -160,17 +173,37 @@ class LocalFile:
         """
         self._put(_slot_name(name), value)
 
+    def names(self, start: str) -> list[str]:
+        """The names of the slots that begin so, in their order."""
+        # Whatever else a name has in it, it is below `~`.
+        rows = self._database.execute(
+            "SELECT name FROM slots WHERE name >= ? AND name < ? ORDER BY name",
+            (_slot_name(start).encode(), f"{start}~".encode()),
+        )
+        return [to_text(name) for (name,) in rows]
+
+    def put_all(self, values: Mapping[str, Json], gone: Iterable[str] = ()) -> None:
+        """Put JSON values into slots, and empty others, at once; raises as `put` does."""
+        rows = [_slot_row(_slot_name(name), value) for name, value in values.items()]
+        emptied = [(_slot_name(name).encode(),) for name in gone]
+        with self._database.transaction() as transaction:
+            transaction.each("DELETE FROM slots WHERE name = ?", emptied)
+            transaction.each(_PUT_SLOT, rows)
+
     # ── elements ───────────────────────────────────────────────────────────────────────
 
-    def add_elements(self, elements: Sequence[RawElement]) -> None:
-        """Keep elements of the log; one whose `ts` is there already changes nothing."""
-        for element in elements:
-            if not 0 <= element.ts <= TS_MAX or len(element.data) > ELEMENT_BYTES_MAX:
-                raise NotStorableError("an element", "it is too large, or its `ts` out of range")
+    def add_elements(self, elements: Sequence[RawElement], *, marks: Json = None) -> None:
+        """Keep elements of the log; one whose `ts` is there already changes nothing.
+
+        Args:
+            elements: The elements.
+            marks: How far a reader has been with them, if that is to be kept with them.
+        """
+        _check_elements(elements)
         with self._database.transaction() as transaction:
-            transaction.each(
-                "INSERT OR IGNORE INTO elements VALUES (?, ?, ?, ?, ?)", map(element_row, elements)
-            )
+            transaction.each(_ADD_ELEMENT, map(element_row, elements))
+            if marks is not None:
+                transaction.execute(_PUT_SLOT, _slot_row(_MARKS, marks))
 
     def page(self, after: int, count_max: int) -> list[RawElement]:
         """The first elements above a `ts`, ascending."""
@@ -185,9 +218,12 @@ class LocalFile:
         ((ts,),) = self._database.execute("SELECT max(ts) FROM elements")
         return ts or 0
 
-    def drop_elements(self, upto_ts: int) -> None:
-        """Let go of the elements up to a `ts`."""
-        self._database.execute("DELETE FROM elements WHERE ts <= ?", (_bounded(upto_ts),))
+    def drop_elements(self, upto_ts: int, *, but_of: str | None = None) -> None:
+        """Let go of the elements up to a `ts`, but not of those of an author."""
+        kept = None if but_of is None else to_bytes(but_of)
+        self._database.execute(
+            "DELETE FROM elements WHERE ts <= ? AND author IS NOT ?", (_bounded(upto_ts), kept)
+        )
 
     # ── state ──────────────────────────────────────────────────────────────────────────
 
@@ -202,14 +238,7 @@ class LocalFile:
         Raises:
             NotStorableError: It is too large.
         """
-        if len(text) > SNAPSHOT_BYTES_MAX or not 0 <= upto_ts <= TS_MAX:
-            raise NotStorableError("a state", "it is too large, or its `ts` out of range")
-        is_compressed = _is_worth_compressing(text)
-        kept = zlib.compress(text, 1) if is_compressed else text
-        self._database.execute(
-            "INSERT OR REPLACE INTO state VALUES (?, ?, ?, ?, ?)",
-            checked(1, upto_ts, int(is_compressed), kept),
-        )
+        self._database.execute(_PUT_STATE, _state_row(_STATE, text, upto_ts))
         self._state_fault = None
 
     def state(self) -> tuple[bytes, int] | None:
@@ -217,15 +246,47 @@ class LocalFile:
 
         None if there is none, or if it is damaged: then `state_fault` says so.
         """
-        rows = self._database.execute("SELECT * FROM state")
-        if not rows:
-            return None
         try:
-            _, upto_ts, is_compressed, kept = verified(rows[0], "the state")
+            return self._read_state(_STATE)
         except DamageFoundError as damage:
             self._state_fault = damage.reason
             return None
-        return (zlib.decompress(kept) if is_compressed else kept), upto_ts
+
+    def stranded(self) -> bytes | None:
+        """The folded state of what the log has lost; None if there is none."""
+        # What it holds may be nowhere else: if it is damaged, so is the file.
+        with self._database.call():
+            kept = self._read_state(_STRANDED)
+        return None if kept is None else kept[0]
+
+    def drop_stranded(self) -> None:
+        """Let go of the folded state of what the log had lost."""
+        self._database.execute("DELETE FROM state WHERE id = ?", (_STRANDED,))
+
+    def start_over(self, start: Start) -> None:
+        """Put another log in the place of the one that was read, all of it at once.
+
+        Edits that were recorded stay, and so do bodies that are on their way: what is put back
+        comes before them, and all of them wait again.
+
+        Raises:
+            NotStorableError: Something is beyond the limits.
+            LocalFileError: Nothing has changed.
+        """
+        _check_elements(start.elements)
+        states = {_STATE: start.state, _STRANDED: start.stranded}
+        rows = [_state_row(id, *kept) for id, kept in states.items() if kept is not None]
+        slots = {_MARKS: start.marks, **{_slot_name(name): v for name, v in start.slots.items()}}
+        bodies = self._queue.before_all(start.bodies)
+        with self._database.transaction() as transaction:
+            transaction.execute("DELETE FROM elements")
+            transaction.each(_ADD_ELEMENT, map(element_row, start.elements))
+            transaction.execute("DELETE FROM state")
+            transaction.each(_PUT_STATE, rows)
+            transaction.each(_PUT_SLOT, [_slot_row(*slot) for slot in slots.items()])
+            self._queue.rewrite(transaction, bodies)
+        self._queue.look()
+        self._state_fault = None
 
     # ── edits on their way ─────────────────────────────────────────────────────────────
 
@@ -255,6 +316,22 @@ class LocalFile:
             LocalFileError: Nothing has changed.
         """
         self._queue.renew(bodies)
+
+    def replace(
+        self,
+        gone: Iterable[str],
+        bodies: Sequence[OutboxBody],
+        slots: Mapping[str, Json] | None = None,
+    ) -> None:
+        """Put bodies in the place of those with some links, and values into slots, at once.
+
+        Raises:
+            NotStorableError: A body or a value is beyond the limits, or no slot has such a name.
+            LocalFileError: Nothing has changed.
+        """
+        named = {} if slots is None else slots
+        rows = [_slot_row(_slot_name(name), value) for name, value in named.items()]
+        self._queue.replace(gone, bodies, rows)
 
     def acknowledged(self, link: str, ts: int | None) -> None:
         """Note the `ts` that a relay gave a body, or with None that the body waits again.
@@ -295,17 +372,40 @@ class LocalFile:
                 raise DamageFoundError("a slot is not JSON") from error
 
     def _put(self, name: str, value: Any) -> None:
-        text = canonical_bytes(value)
-        if len(text) > SLOT_BYTES_MAX:
-            raise NotStorableError("a slot", f"{len(text)} bytes exceed {SLOT_BYTES_MAX}")
-        # A value that is too deep to be read back must not be written.
-        try:
-            parse(text)
-        except MalformedError as error:
-            raise NotStorableError("a slot", error.reason) from error
-        self._database.execute(
-            "INSERT OR REPLACE INTO slots VALUES (?, ?, ?)", checked(name.encode(), text)
-        )
+        self._database.execute(_PUT_SLOT, _slot_row(name, value))
+
+    def _read_state(self, id: int) -> tuple[bytes, int] | None:
+        rows = self._database.execute("SELECT * FROM state WHERE id = ?", (id,))
+        if not rows:
+            return None
+        _, upto_ts, is_compressed, kept = verified(rows[0], "the state")
+        return (zlib.decompress(kept) if is_compressed else kept), upto_ts
+
+
+def _check_elements(elements: Sequence[RawElement]) -> None:
+    for element in elements:
+        if not 0 <= element.ts <= TS_MAX or len(element.data) > ELEMENT_BYTES_MAX:
+            raise NotStorableError("an element", "it is too large, or its `ts` out of range")
+
+
+def _slot_row(name: str, value: Any) -> tuple[Cell, ...]:
+    text = canonical_bytes(value)
+    if len(text) > SLOT_BYTES_MAX:
+        raise NotStorableError("a slot", f"{len(text)} bytes exceed {SLOT_BYTES_MAX}")
+    # A value that is too deep to be read back must not be written.
+    try:
+        parse(text)
+    except MalformedError as error:
+        raise NotStorableError("a slot", error.reason) from error
+    return checked(name.encode(), text)
+
+
+def _state_row(id: int, text: bytes, upto_ts: int) -> tuple[Cell, ...]:
+    if len(text) > SNAPSHOT_BYTES_MAX or not 0 <= upto_ts <= TS_MAX:
+        raise NotStorableError("a state", "it is too large, or its `ts` out of range")
+    is_compressed = _is_worth_compressing(text)
+    kept = zlib.compress(text, 1) if is_compressed else text
+    return checked(id, upto_ts, int(is_compressed), kept)
 
 
 def _slot_name(name: str) -> str:

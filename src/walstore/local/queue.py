@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from walstore.crdt import COUNTER_MAX
-from walstore.local.database import Database
+from walstore.local.database import Database, Transaction
 from walstore.local.faults import NotStorableError
 from walstore.local.rows import (
     Cell,
@@ -56,7 +56,7 @@ class Queue:
             sessions = [session_of(row) for row in rows]
         self._number = max((edit.number for edit in recorded), default=0)
         # Where the body with a link is, so that finding one takes no search.
-        self._places = {body.link: place for place, body in bodies}
+        self._places: dict[str, int] = {body.link: place for place, body in bodies}
         self._sessions = {session: (place, last) for place, session, last in sessions}
         in_use = {edit.session for edit in recorded} | {body.session for _, body in bodies}
         self._forget_sessions(self._sessions.keys() - in_use)
@@ -95,14 +95,14 @@ class Queue:
         bodies = _checked_bodies(bodies)
         with self._database.call():
             waiting = {
-                (body.session, body.seq): (place, body.link)
+                _number_of(body): (place, body.link)
                 for place, body in self._read_bodies()
                 if body.acknowledged is None
             }
-        missing = [body for body in bodies if (body.session, body.seq) not in waiting]
+        missing = [body for body in bodies if _number_of(body) not in waiting]
         if missing:
             raise NotStorableError("a renewed body", f"none with seq {missing[0].seq} waits")
-        replaced = [(*waiting[body.session, body.seq], body) for body in bodies]
+        replaced = [(*waiting[_number_of(body)], body) for body in bodies]
         sessions = self._sessions_after(bodies)
         with self._database.transaction() as transaction:
             transaction.each(_PUT_BODY, (body_row(place, body) for place, _, body in replaced))
@@ -110,6 +110,29 @@ class Queue:
         for place, link, body in replaced:
             self._places.pop(link, None)
             self._places[body.link] = place
+        self._sessions |= sessions
+
+    def replace(
+        self,
+        gone: Iterable[str],
+        bodies: Sequence[OutboxBody],
+        slots: Sequence[tuple[Cell, ...]] = (),
+    ) -> None:
+        """Put bodies in the place of others, and rows into slots, at once."""
+        bodies = _checked_bodies(bodies)
+        left = {link: (self._places[link],) for link in gone if link in self._places}
+        start = max(self._places.values(), default=0) + 1
+        places = dict(enumerate(bodies, start))
+        sessions = self._sessions_after(bodies)
+        with self._database.transaction() as transaction:
+            transaction.each("DELETE FROM bodies WHERE place = ?", left.values())
+            transaction.each("DELETE FROM acknowledged WHERE place = ?", left.values())
+            transaction.each(_INSERT_BODY, (body_row(*item) for item in places.items()))
+            transaction.each(_PUT_SESSION, _session_rows(sessions))
+            transaction.each("INSERT OR REPLACE INTO slots VALUES (?, ?, ?)", slots)
+        for link in left:
+            del self._places[link]
+        self._places.update((body.link, place) for place, body in places.items())
         self._sessions |= sessions
 
     def acknowledged(self, link: str, ts: int | None) -> None:
@@ -135,6 +158,24 @@ class Queue:
             transaction.each("DELETE FROM acknowledged WHERE place = ?", found.values())
         for link in found:
             del self._places[link]
+
+    def before_all(self, bodies: Sequence[OutboxBody]) -> list[OutboxBody]:
+        """Bodies that go back among what is on its way, and after them all that is."""
+        with self._database.call():
+            waiting = [body for _, body in self._read_bodies()]
+        known = {body.link for body in waiting}
+        return [*(body for body in _checked_bodies(bodies) if body.link not in known), *waiting]
+
+    def rewrite(self, transaction: Transaction, bodies: Sequence[OutboxBody]) -> None:
+        """Keep these bodies and no others, all of them waiting; `look` comes after it."""
+        transaction.execute("DELETE FROM bodies")
+        transaction.execute("DELETE FROM acknowledged")
+        transaction.each(_INSERT_BODY, (body_row(*item) for item in enumerate(bodies, start=1)))
+
+    def look(self) -> None:
+        """Find out anew where the bodies are."""
+        with self._database.call():
+            self._places = {body.link: place for place, body in self._read_bodies()}
 
     def pending(self) -> Pending:
         """Everything that is on its way, in order."""
@@ -178,6 +219,11 @@ class Queue:
 _INSERT_BODY = "INSERT INTO bodies VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _PUT_BODY = "INSERT OR REPLACE INTO bodies VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _PUT_SESSION = "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?)"
+
+
+def _number_of(body: OutboxBody) -> tuple[str, str, int]:
+    """What tells a body from all others, however it is sealed."""
+    return body.author, body.session, body.seq
 
 
 def _checked_bodies(bodies: Sequence[OutboxBody]) -> Sequence[OutboxBody]:

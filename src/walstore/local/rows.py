@@ -7,10 +7,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 from zlib import crc32
 
+from walstore.canon import Json
 from walstore.document.ports import RawElement
 from walstore.local.faults import DamageFoundError
 
@@ -68,6 +69,26 @@ class LastSealed(NamedTuple):
 
     seq: int
     link: str
+
+
+class Start(NamedTuple):
+    """What takes the place of a log that was read.
+
+    Attributes:
+        state: A folded state, and the `ts` up to which it was folded; None if there is none.
+        elements: The elements above it.
+        stranded: A folded state of what the log has lost, with a `ts`; None if there is none.
+        bodies: What goes back among what is on its way, in order.
+        marks: How far a reader has been.
+        slots: What goes into slots, by name.
+    """
+
+    state: tuple[bytes, int] | None
+    elements: Sequence[RawElement]
+    stranded: tuple[bytes, int] | None
+    bodies: Sequence[OutboxBody]
+    marks: Json
+    slots: Mapping[str, Json]
 
 
 def to_bytes(text: str) -> bytes:

@@ -7,9 +7,13 @@ from walstore.net.outgoing import Outgoing
 from walstore.signed.auth import sign_auth
 from walstore.signed.identity import Identity
 from walstore.wire.frames import PROTOCOL_VERSION, Auth, Hello, Ok, Refusal, RelayFrame
+from walstore.wire.limits import FRAME_BYTES_MAX
 
 # Challenges that a relay may set before it takes an answer to one.
 _CHALLENGES_MAX = 4
+
+# Not even a proof fits into less: a relay that says so does not mean it.
+_FRAME_BYTES_MIN = 1024
 
 
 class Admission:
@@ -48,6 +52,8 @@ class Admission:
             case Hello() if PROTOCOL_VERSION in frame.protocol:
                 self.is_greeted = True
                 self.database = frame.relay
+                self._outgoing.frame_bytes_max = _frame_bytes_max(frame)
+                self._outgoing.features = frame.features
                 self.prove(frame.challenge)
             case Hello():
                 raise NotAdmittedError(f"it does not speak version {PROTOCOL_VERSION}")
@@ -84,3 +90,9 @@ class Admission:
                 raise NotAdmittedError(frame.message, retryable=frame.code.retryable)
             case _:
                 raise RelayFaultError("a proof is answered with something else")
+
+
+def _frame_bytes_max(hello: Hello) -> int:
+    """What a relay takes in one frame; never more than any does."""
+    said = hello.limits.get("frame_bytes_max", FRAME_BYTES_MAX)
+    return min(said, FRAME_BYTES_MAX) if said >= _FRAME_BYTES_MIN else FRAME_BYTES_MAX

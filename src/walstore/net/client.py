@@ -31,6 +31,7 @@ from walstore.net.alarm import Alarm
 from walstore.net.changes import Mode, PendingChanges, PendingFind
 from walstore.net.events import Admitted, ClientEvent
 from walstore.net.faults import (
+    ElementTooLargeError,
     NotAdmittedError,
     OfflineError,
     PresenceRefusedError,
@@ -137,7 +138,7 @@ class RelayClient:
             TransportError: It cannot be sent: offline, refused, closed, busy or too large.
         """
         if len(body.canonical) > ELEMENT_BYTES_MAX:
-            raise TooLargeError(len(body.canonical), ELEMENT_BYTES_MAX)
+            raise ElementTooLargeError(len(body.canonical), ELEMENT_BYTES_MAX)
         return self._ask(PendingAppend(self._outgoing.next_ref(), document, body), now_ms)
 
     def page(self, document: str, checkpoint: int, now_ms: int) -> PendingPage:
@@ -307,6 +308,11 @@ class RelayClient:
         return events
 
     @property
+    def has_events(self) -> bool:
+        """Whether something has happened since the last time."""
+        return bool(self._events)
+
+    @property
     def due_ms(self) -> int | None:
         """When to call `tick`, at the latest; None if there is no need to."""
         return self._alarm.due_ms
@@ -318,7 +324,7 @@ class RelayClient:
 
     def take_outgoing(self, now_ms: int) -> bytes | None:
         """The next frame to send; None if there is nothing to say now."""
-        return self._outgoing.take(now_ms, self._ledger.begun)
+        return self._outgoing.take(now_ms, self._ledger.begun, self._ledger.too_large)
 
     # ── the connection ─────────────────────────────────────────────────────────────────
 

@@ -29,6 +29,12 @@ class PeersChanged(NamedTuple):
     document: str
 
 
+class RecordsChanged(NamedTuple):
+    """A record of a document was replaced, or may have been while nobody could tell."""
+
+    document: str
+
+
 class FeedMoved(NamedTuple):
     """Something has come of a changes feed, or nothing more will."""
 
@@ -39,4 +45,4 @@ class Admitted(NamedTuple):
     """The relay has let the client in."""
 
 
-ClientEvent = Settled | Moved | Loaded | PeersChanged | FeedMoved | Admitted
+ClientEvent = Settled | Moved | Loaded | PeersChanged | RecordsChanged | FeedMoved | Admitted

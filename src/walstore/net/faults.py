@@ -9,7 +9,11 @@
 
 from __future__ import annotations
 
-from walstore.document.ports import CheckpointTooOldError, SnapshotConflictError
+from walstore.document.ports import (
+    CheckpointTooOldError,
+    ElementRefusedError,
+    SnapshotConflictError,
+)
 from walstore.errors import PeerError, TransportError, UsageError
 from walstore.wire.frames import Code, Refusal
 from walstore.wire.limits import TS_MAX
@@ -53,6 +57,18 @@ class RelayRefusalError(TransportError):
         self.code = code
         self.reason = reason
         self.retry_ms = retry_ms
+
+
+class AppendRefusedError(RelayRefusalError, ElementRefusedError):
+    """A relay does not take an element: it is too large or malformed, or its author may not write.
+
+    Attributes:
+        is_of_author: Whether the author may not write at all.
+    """
+
+    def __init__(self, code: Code, reason: str) -> None:
+        super().__init__(code, reason)
+        self.is_of_author = code is Code.RESTRICTED
 
 
 class OtherLogError(TransportError):
@@ -142,8 +158,21 @@ class TransportClosedError(TransportError):
 class TooLargeError(TransportError):
     """Larger than any relay takes: it was not sent."""
 
-    def __init__(self, size: int, size_max: int) -> None:
-        super().__init__(f"{size} bytes exceed {size_max}", retryable=False)
+    def __init__(self, size: int, size_max: int, what: str = "") -> None:
+        message = f"{what}{size} bytes exceed the {size_max} that a relay takes"
+        super().__init__(message, retryable=False)
+
+
+class ElementTooLargeError(TooLargeError, ElementRefusedError):
+    """An element that is larger than this relay takes: it was not sent.
+
+    Attributes:
+        bytes_max: The largest element that it takes.
+    """
+
+    def __init__(self, size: int, bytes_max: int) -> None:
+        super().__init__(size, bytes_max, "an element: ")
+        self.bytes_max = bytes_max
 
 
 class DocumentKeyRefusedError(UsageError):
@@ -214,6 +243,18 @@ def error_of(refusal: Refusal, document_key: str, log: str | None) -> TransportE
         case _:
             retry_ms = _count(details.get("retry_ms"))
             return RelayRefusalError(refusal.code, refusal.message, retry_ms)
+
+
+# A relay that has looked at an element and refuses it so will refuse it again. What it says of
+# the connection, of the log or of itself is not about the element.
+_REFUSED_FOR_GOOD = frozenset({Code.MALFORMED, Code.TOO_LARGE, Code.INVALID, Code.RESTRICTED})
+
+
+def append_error_of(refusal: Refusal, document_key: str, log: str | None) -> TransportError:
+    """What an append raises that was refused."""
+    if refusal.code in _REFUSED_FOR_GOOD:
+        return AppendRefusedError(refusal.code, refusal.message)
+    return error_of(refusal, document_key, log)
 
 
 def feed_error_of(refusal: Refusal) -> TransportError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from walstore.net.events import Loaded, Moved, PeersChanged
+from walstore.net.events import Loaded, Moved, PeersChanged, RecordsChanged
 from walstore.net.following import Peer
 
 
@@ -36,6 +36,7 @@ class Bells:
         news: There may be something new.
         loaded: What is stored has come, or will not.
         peers: Others came, left, or say something else.
+        records: A record was replaced.
         readers: How many there are.
     """
 
@@ -43,9 +44,10 @@ class Bells:
         self.news = Bell()
         self.loaded = Bell()
         self.peers = Bell()
+        self.records = Bell()
         self.readers = 0
 
-    def ring(self, event: Moved | Loaded | PeersChanged) -> None:
+    def ring(self, event: Moved | Loaded | PeersChanged | RecordsChanged) -> None:
         """Wake those who wait for this."""
         match event:
             case Moved():
@@ -54,12 +56,15 @@ class Bells:
                 self.loaded.ring()
             case PeersChanged():
                 self.peers.ring()
+            case RecordsChanged():
+                self.records.ring()
 
     def ring_all(self) -> None:
         """Wake everybody."""
         self.news.ring()
         self.loaded.ring()
         self.peers.ring()
+        self.records.ring()
 
 
 class Follow:
@@ -81,6 +86,7 @@ class Follow:
         # To who comes later, what the others were told before is news as well.
         self._heard = bells.news.count - (bells.readers > 1)
         self._heard_peers = bells.peers.count
+        self._heard_records = bells.records.count
 
     async def wait(self) -> None:
         """Return when there may be something new to pull since the last time.
@@ -98,6 +104,17 @@ class Follow:
             TransportClosedError: The transport was closed.
         """
         self._heard_peers = await self._bells.peers.after(self._heard_peers)
+        self._check()
+
+    async def wait_records(self) -> None:
+        """Return when a record of the document was replaced since the last time.
+
+        A relay that cannot tell never does; whoever has connected anew looks anyway.
+
+        Raises:
+            TransportClosedError: The transport was closed.
+        """
+        self._heard_records = await self._bells.records.after(self._heard_records)
         self._check()
 
     @property

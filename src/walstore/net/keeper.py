@@ -200,5 +200,8 @@ class Keeper:
             self._to_send.clear()
             while (frame := self._client.take_outgoing(self._timing.now_ms())) is not None:
                 await connection.send(frame, text=True)
+            if self._client.has_events:
+                # Something was too large to be sent.
+                self._on_events()
             # What was held back is due at a moment that nobody has waited for yet.
             self._wake_for_time()

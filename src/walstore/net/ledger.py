@@ -105,6 +105,15 @@ class Ledger:
         if pending is not None and pending.begun_ms is None:
             pending.begun_ms = now_ms
 
+    def too_large(self, ref: str, frame_bytes: int) -> None:
+        """A frame of a request is larger than the relay takes, and was not sent."""
+        pending = self._pending.get(ref)
+        if pending is not None:
+            if pending.begun_ms is not None:
+                # Its first frames were sent, and the relay keeps them for the rest to come.
+                self._outgoing.close(ref)
+            self._fail(pending, pending.too_large(frame_bytes, self._outgoing.frame_bytes_max))
+
     def disconnect(self) -> None:
         """What was sent, and what had come of the answers, is gone."""
         for pending in self._pending.values():

@@ -3,6 +3,7 @@
 - Each request has a ref, and refs count up, so that an answer that comes too late can be told
   from one to something that was never asked.
 - What is no longer wanted is taken out.
+- A frame that is larger than the relay takes is not sent: it would only end the connection.
 - Of a document's presence only the newest counts. Relays bear so many a second; the rest waits.
 """
 
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 
 from walstore.net.alarm import Alarm
 from walstore.wire.frames import ClientFrame, Close, client_frame
+from walstore.wire.limits import FRAME_BYTES_MAX
 
 # Presences that are sent within a second; relays refuse more than about twice as many.
 _PRESENCES_PER_SECOND = 30
@@ -23,6 +25,10 @@ class Outgoing:
     def __init__(self, alarm: Alarm) -> None:
         """Begin with nothing; the alarm is told when what waits may be sent."""
         self._alarm = alarm
+        # What the relay takes in one frame, as it has said in its hello.
+        self.frame_bytes_max = FRAME_BYTES_MAX
+        # What else it can do.
+        self.features: tuple[str, ...] = ()
         self._refs = 0
         self._frames: dict[str, Iterator[ClientFrame]] = {}
         self._closing: dict[str, None] = {}
@@ -65,20 +71,32 @@ class Outgoing:
         self._closing.clear()
         self._presences.clear()
 
-    def take(self, now_ms: int, on_begun: Callable[[str, int], None]) -> bytes | None:
+    def take(
+        self,
+        now_ms: int,
+        on_begun: Callable[[str, int], None],
+        on_too_large: Callable[[str, int], None],
+    ) -> bytes | None:
         """The next frame, or None if there is none now.
 
         Args:
             now_ms: The time.
             on_begun: Told the ref of a request whose frame it is.
+            on_too_large: Told the ref of a request that has a frame of so many bytes, too many.
         """
         while self._frames:
             ref, frames = next(iter(self._frames.items()))
             frame = next(frames, None)
-            if frame is not None:
-                on_begun(ref, now_ms)
-                return client_frame(frame)
-            del self._frames[ref]
+            if frame is None:
+                del self._frames[ref]
+                continue
+            written = client_frame(frame)
+            if len(written) > self.frame_bytes_max:
+                del self._frames[ref]
+                on_too_large(ref, len(written))
+                continue
+            on_begun(ref, now_ms)
+            return written
         if self._closing:
             ref = next(iter(self._closing))
             del self._closing[ref]

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 from walstore.errors import TransportError
-from walstore.net.faults import error_of
+from walstore.net.faults import TooLargeError, error_of
 from walstore.wire.frames import ClientFrame, Refusal, RelayFrame
 
 Answer = TypeVar("Answer")
@@ -77,6 +77,10 @@ class Pending(Generic[Answer]):
     def refuse(self, refusal: Refusal, log: str | None) -> None:
         """The relay does not do it."""
         self.fail(error_of(refusal, self.document, log))
+
+    def too_large(self, frame_bytes: int, frame_bytes_max: int) -> TransportError:
+        """What it fails with if one of its frames is larger than this relay takes."""
+        return TooLargeError(frame_bytes, frame_bytes_max)
 
     def restart(self) -> None:
         """Forget what was sent and what was answered, to be asked again."""

@@ -19,7 +19,12 @@ from walstore.document.ports import (
     StoredRecord,
 )
 from walstore.errors import TransportError
-from walstore.net.faults import FalseAnswerError, RelayFaultError
+from walstore.net.faults import (
+    ElementTooLargeError,
+    FalseAnswerError,
+    RelayFaultError,
+    append_error_of,
+)
 from walstore.net.pending import Pending
 from walstore.wire.frames import (
     Append,
@@ -36,6 +41,7 @@ from walstore.wire.frames import (
     PullTail,
     PutSnapshot,
     Record,
+    Refusal,
     RelayFrame,
     SnapshotPiece,
 )
@@ -68,6 +74,13 @@ class PendingAppend(Pending[int]):
         body = self._body
         self.is_sent = True
         yield Append(self.ref, self.document, log, body.author, body.signature, body.canonical)
+
+    def refuse(self, refusal: Refusal, log: str | None) -> None:
+        self.fail(append_error_of(refusal, self.document, log))
+
+    def too_large(self, frame_bytes: int, frame_bytes_max: int) -> TransportError:
+        around = frame_bytes - self.size
+        return ElementTooLargeError(self.size, max(frame_bytes_max - around, 0))
 
     def take(self, frame: RelayFrame) -> None:
         if not isinstance(frame, Ok):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from walstore.canon import parse
-from walstore.document.ports import StoredSnapshot
+from walstore.document.ports import ElementRefusedError, StoredSnapshot
 from walstore.errors import MalformedError, TransportError
 from walstore.wire.limits import TS_MAX
 
@@ -51,7 +51,23 @@ class StarfishRefusedError(StarfishStatusError):
         super().__init__(status, reason, retryable=False)
 
 
-class StarfishTooLargeError(StarfishStatusError):
+class StarfishForbiddenError(StarfishRefusedError, ElementRefusedError):
+    """The server knows who calls, and does not allow it: 403."""
+
+    is_of_author = True
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(403, reason)
+
+
+class StarfishMalformedError(StarfishStatusError, ElementRefusedError):
+    """The server cannot read what was sent: 400."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(400, reason, retryable=False)
+
+
+class StarfishTooLargeError(StarfishStatusError, ElementRefusedError):
     """What was sent is larger than the server takes: 413."""
 
     def __init__(self, reason: str) -> None:
@@ -73,8 +89,12 @@ class StarfishAnswerError(TransportError):
 def error_of(answer: Answer) -> TransportError:
     """The error that an answer other than 200 is."""
     status, reason = answer.status, reason_of(answer)
-    if status in (401, 403):
+    if status == 400:
+        return StarfishMalformedError(reason)
+    if status == 401:
         return StarfishRefusedError(status, reason)
+    if status == 403:
+        return StarfishForbiddenError(reason)
     if status == 413:
         return StarfishTooLargeError(reason)
     return StarfishStatusError(status, reason, retryable=status >= 500 or status in _BUSY)

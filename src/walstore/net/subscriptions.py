@@ -12,17 +12,19 @@ from collections.abc import Iterator, Sequence
 
 from walstore.document.ports import RawElement
 from walstore.net.alarm import Alarm
-from walstore.net.events import ClientEvent, Loaded, Moved, PeersChanged
+from walstore.net.events import ClientEvent, Loaded, Moved, PeersChanged, RecordsChanged
 from walstore.net.faults import RelayFaultError
 from walstore.net.following import Following, Peer, Phase, Waiting
 from walstore.net.logs import KnownLogs
 from walstore.net.outgoing import Outgoing
 from walstore.net.requests import PendingPage, read_head, read_log_of
 from walstore.wire.frames import (
+    RECORDS_FEATURE,
     ClientFrame,
     Closed,
     Elements,
     EndOfStored,
+    Kept,
     Presence,
     Pull,
     Refusal,
@@ -171,6 +173,8 @@ class Subscriptions:
                 self._take_elements(following, frame, now_ms)
             case EndOfStored() if following.phase is Phase.LOADING:
                 self._take_end(following, frame, now_ms)
+            case Kept():
+                self._events.append(RecordsChanged(following.document))
             case Refusal() | Closed():
                 self._by_ref.pop(following.ref or "", None)
                 self._fail(following, now_ms)
@@ -224,8 +228,15 @@ class Subscriptions:
 
     def _frames(self, following: Following, ref: str) -> Iterator[ClientFrame]:
         following.is_sent = True
-        document, log = following.document, self._logs.of(following.document)
-        yield Pull(ref, document, log, following.begins_after, PULL_ELEMENTS_MAX, is_live=True)
+        yield Pull(
+            ref,
+            following.document,
+            self._logs.of(following.document),
+            following.begins_after,
+            PULL_ELEMENTS_MAX,
+            is_live=True,
+            with_records=RECORDS_FEATURE in self._outgoing.features,
+        )
 
     def _unsubscribe(self, following: Following) -> None:
         if following.ref is None:

@@ -23,6 +23,7 @@ from walstore.wire.frames import (
     Delivered,
     Elements,
     EndOfStored,
+    Kept,
     Presence,
     Pull,
     PullTail,
@@ -130,7 +131,9 @@ class Following:
     def subscribe(self, peer: Peer, frame: Pull) -> None:
         """Send everything above a checkpoint, and what is yet to come."""
         room = self._rooms.setdefault(frame.document, Room())
-        subscription = Subscription(peer, frame.ref, frame.document, frame.after)
+        subscription = Subscription(
+            peer, frame.ref, frame.document, frame.after, with_records=frame.with_records
+        )
         room.subscriptions.add(subscription)
         peer.subscriptions[frame.ref] = subscription
         self._catch_up(subscription)
@@ -283,6 +286,13 @@ class Following:
                 due.behind.append(subscription)
         for subscription in due.behind:
             self._catch_up(subscription)
+
+    def kept(self, document: str, name: str, revision: str) -> None:
+        """Tell those who follow a document, and asked for it, that a record was replaced."""
+        if (room := self._rooms.get(document)) is not None:
+            for subscription in list(room.subscriptions):
+                if subscription.with_records:
+                    subscription.peer.send(Kept(subscription.ref, name, revision))
 
     # ── presence ───────────────────────────────────────────────────────────────────────
 

@@ -161,6 +161,9 @@ class Connections:
             await connection.set_isolation_level(self._isolation)
             # Said only to forbid: an operator who made the database read-only is not overruled.
             await connection.set_read_only(True if self._is_read_only else None)
+            if self._is_read_only:
+                # Statements outside a transaction are forbidden to change anything, too.
+                await connection.execute("SET default_transaction_read_only = on")
         except BaseException:
             await connection.close()
             raise

@@ -147,6 +147,19 @@ async def prepare(connection: Connection) -> str:
         return await _relay_id(connection)
 
 
+async def find(connection: Connection) -> str:
+    """The relay's id of tables that are there.
+
+    Raises:
+        LogCorruptError: The tables are newer than this code, or none of ours.
+        LogError: There are none.
+    """
+    found = {name for (name,) in await (await connection.execute(_OURS)).fetchall()}
+    if "walstore_head" not in found:
+        raise LogError("there are no tables of a relay in the database")
+    return await _relay_id(connection)
+
+
 async def _check_server(connection: Connection) -> None:
     row = await (await connection.execute(_SERVER)).fetchone()
     assert row is not None

@@ -20,9 +20,11 @@ Peer = TypeVar("Peer", bound=Hashable)
 class Subscription(Generic[Peer]):
     """One peer's place in a document."""
 
-    __slots__ = ("cursor", "document", "is_live", "peer", "ref", "was_live")
+    __slots__ = ("cursor", "document", "is_live", "peer", "ref", "was_live", "with_records")
 
-    def __init__(self, peer: Peer, ref: str, document: str, cursor: int) -> None:
+    def __init__(
+        self, peer: Peer, ref: str, document: str, cursor: int, *, with_records: bool = False
+    ) -> None:
         """Begin above a cursor, with everything still to be read."""
         self.peer = peer
         self.ref = ref
@@ -30,6 +32,8 @@ class Subscription(Generic[Peer]):
         self.cursor = cursor
         self.is_live = False
         self.was_live = False
+        # Whether it is told of records.
+        self.with_records = with_records
 
     def fall_behind(self, cursor: int) -> None:
         """Go back to reading from the log, above a cursor."""

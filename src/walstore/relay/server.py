@@ -451,6 +451,7 @@ class Relay:
             peer.send(Refusal(frame.ref, Code.CONFLICT, verdict.reason, current))
         else:
             peer.send(Ok(frame.ref, {"revision": verdict}))
+            self._following.kept(frame.document, frame.name, verdict)
 
     # ── in the background ──────────────────────────────────────────────────────────────
 

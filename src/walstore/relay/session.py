@@ -24,6 +24,7 @@ from walstore.signed.auth import verify_auth
 from walstore.signed.grant import Grant, read_grant
 from walstore.wire.frames import (
     PROTOCOL_VERSION,
+    RECORDS_FEATURE,
     Append,
     Auth,
     Challenge,
@@ -167,6 +168,7 @@ class Session:
             self._challenge,
             self._limits.advertised(),
             software,
+            (RECORDS_FEATURE,),
         )
 
     def pace(self, now_ms: int) -> int:

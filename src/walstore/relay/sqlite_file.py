@@ -134,7 +134,7 @@ def prepare(path: Path, mark: Mark, check: Check) -> State:
         if not path.exists():
             _make(path, noted, mark)
         else:
-            _check_header(path)
+            check_header(path)
         state = _check_content(path, noted, check, mark)
         mark.write(state.generation)
         return state
@@ -191,7 +191,13 @@ def _make(path: Path, noted: int, mark: Mark) -> None:
         os.close(directory)
 
 
-def _check_header(path: Path) -> None:
+def check_header(path: Path) -> None:
+    """See that a file is a relay's, of a version that is known, without opening it.
+
+    Raises:
+        LogCorruptError: It is not.
+        OSError: It cannot be read.
+    """
     with path.open("rb") as file:
         header = file.read(_HEADER_SIZE)
     if len(header) < _HEADER_SIZE:

@@ -252,6 +252,7 @@ def check_chain(
     heads: Mapping[str, Collection[Head]] | None = None,
     *,
     pool: Executor | None = None,
+    is_ordered: bool = False,
 ) -> ChainReport:
     """Tell the proven elements from the others with as few signature checks as possible.
 
@@ -261,6 +262,8 @@ def check_chain(
             earlier calls or a snapshot. Such an element is accepted unseen and vouches for what
             it links to, so a reader that trusts no snapshot must not pass the heads of one.
         pool: Threads for the signature checks, as for `verify_many`.
+        is_ordered: Whether an element vouches only for those before it: then the verdicts on a log
+            that is read in parts are those on the whole, if what was rejected is offered again.
     """
     known = {writer: frozenset(each) for writer, each in (heads or {}).items()}
     columns = elements if isinstance(elements, ChainColumns) else ChainColumns(elements)
@@ -269,7 +272,7 @@ def check_chain(
     if lines.are_whole() and lines.are_signed(pool):
         return ChainReport(elements, known, lines.verdicts(), links, lines.heads())
     forest = _Forest(columns, links, known)
-    forest.grow()
+    forest.grow(is_ordered=is_ordered)
     forest.judge(pool)
     verdicts = [forest.verdict(place) for place in range(len(columns))]
     continued = set(map(forest.previous, forest.accepted()))
@@ -404,9 +407,10 @@ class _Forest:
         self._children_left = dict.fromkeys(self._places.values(), 0)
         self._verdicts: dict[int, Verdict] = {}
 
-    def grow(self) -> None:
+    def grow(self, *, is_ordered: bool) -> None:
         """Tie each element to the one of the same writer that it links to, if that is at hand."""
-        for place in self._places.values():
+        lasts = {name: place for place, name in enumerate(self.links)} if is_ordered else {}
+        for name, place in self._places.items():
             writer, prev = self._elements.writers[place], self._elements.prevs[place]
             if prev is None or self._writer_of(prev) != writer:
                 continue
@@ -414,7 +418,8 @@ class _Forest:
                 continue
             self._previous[place] = prev
             parent = self._places.get(prev)
-            if parent is not None:
+            # Another copy of an element, later on, vouches for what is between the two.
+            if parent is not None and parent <= lasts.get(name, parent):
                 self._parents[place] = parent
                 self._children_left[parent] += 1
 

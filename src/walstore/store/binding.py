@@ -22,7 +22,7 @@ from weakref import ref
 from walstore.document.view import View, thawed
 from walstore.store.change import ABSENT
 from walstore.store.merging import is_same
-from walstore.store.subscriptions import NotWeakError, held
+from walstore.store.references import NotWeakError, held
 
 # Gets the object and the value. A bound method gets the value alone, and is held weakly.
 Setter: TypeAlias = Callable[..., object]

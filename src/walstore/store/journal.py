@@ -11,14 +11,16 @@ from collections.abc import Iterable, Sequence
 
 import orjson
 
+from walstore.canon import parse
 from walstore.crdt import Run, pack_ops, unpack_ops
-from walstore.document.journal import LeftBody, LeftEdits, Leftover
+from walstore.document.journal import LeftBody, LeftEdits, Leftover, RefusedBodies
 from walstore.document.sealing import Sealed
 from walstore.errors import MalformedError
-from walstore.local import LocalFile, OutboxBody
+from walstore.local import LocalFile
 from walstore.local.rows import Recorded
 from walstore.sealed.encryptor import Encryptor, SealContext
 from walstore.sealed.outcomes import SealRejectedError, UnreadableError
+from walstore.store.shelf import Shelf, kept_body
 
 # Where a seal belongs that is kept and never sent.
 _PLACE = "__journal"
@@ -35,12 +37,14 @@ class FileJournal:
         author: str,
         session: str,
         encryptor: Encryptor,
+        shelf: Shelf,
     ) -> None:
-        """Keep what a session of an author edits."""
+        """Keep what a session of an author edits, and what is refused on a shelf."""
         self._file = file
         self._context = SealContext(document_key + _PLACE, author, 0)
         self._session = session
         self._encryptor = encryptor
+        self._shelf = shelf
         # The newest edit on file, by session.
         self._numbers: dict[str, int] = {}
 
@@ -52,12 +56,29 @@ class FileJournal:
     def seal(self, session: str, bodies: Sequence[Sealed]) -> None:
         """Keep bodies in place of everything that a session has recorded."""
         number = self._numbers.get(session, 0)
-        self._file.seal(session, number, [_kept(sealed, session) for sealed in bodies])
+        self._file.seal(session, number, [kept_body(sealed, session) for sealed in bodies])
         self._numbers.pop(session, None)
 
     def renew(self, bodies: Sequence[Sealed]) -> None:
         """Keep bodies in place of those with the same session and seq."""
-        self._file.renew([_kept(sealed, self._session) for sealed in bodies])
+        self._file.renew([kept_body(sealed, self._session) for sealed in bodies])
+
+    def replace(self, gone: Sequence[str], bodies: Sequence[Sealed]) -> None:
+        """Keep bodies in place of those with some links, in one step."""
+        self._file.replace(gone, [kept_body(sealed, self._session) for sealed in bodies])
+
+    def set_aside(
+        self, refused: RefusedBodies, gone: Sequence[str], bodies: Sequence[Sealed], session: str
+    ) -> None:
+        """Keep bodies in place of those with some links, and what was refused on the shelf.
+
+        Raises:
+            ShelfFullError: There is no room for it; nothing has changed.
+        """
+        slots = self._shelf.slots_for(refused, self._session)
+        self._file.replace(gone, [kept_body(sealed, session) for sealed in bodies], slots)
+        self._shelf.kept(slots)
+        self._session = session
 
     def acknowledge(self, link: str, ts: int | None) -> None:
         """Note that a relay has acknowledged a body; None: that it has to be sent again."""
@@ -81,6 +102,8 @@ class FileJournal:
             )
             for body in pending.bodies
         ]
+        own = [body for body in bodies if body.author == self._context.author]
+        stranded = [body for body in bodies if body.author != self._context.author]
         by_session: dict[str, list[Run]] = {}
         closed: set[str] = set()
         for each in pending.recorded:
@@ -91,7 +114,19 @@ class FileJournal:
             else:
                 by_session.setdefault(each.session, []).extend(runs)
                 self._numbers[each.session] = each.number
-        return Leftover(bodies, [self._edits(*each) for each in by_session.items()])
+        edits = [self._edits(*each) for each in by_session.items()]
+        return Leftover(own, edits, stranded, self._fold())
+
+    def drop_stranded(self) -> None:
+        """Let go of the fold of what a log had lost: all of it is back."""
+        self._file.drop_stranded()
+
+    def _fold(self) -> object:
+        kept = self._file.stranded()
+        try:
+            return None if kept is None else parse(kept)
+        except MalformedError:
+            return None
 
     def _opened(self, recorded: Recorded) -> list[Run] | None:
         try:
@@ -105,17 +140,3 @@ class FileJournal:
         if last is None:
             return LeftEdits(session, 1, None, runs)
         return LeftEdits(session, last.seq + 1, last.link, runs)
-
-
-def _kept(sealed: Sealed, session: str) -> OutboxBody:
-    header = sealed.header
-    return OutboxBody(
-        sealed.body.canonical,
-        sealed.body.author,
-        sealed.body.signature,
-        sealed.link,
-        session if header is None else header.session,
-        (sealed.author_seq or 0) if header is None else header.seq,
-        "",
-        str(sealed.epoch),
-    )

@@ -30,7 +30,7 @@ from walstore.sealed.outcomes import SealBudgetError
 from walstore.signed.identity import Identity
 from walstore.store.people import PRESENCE_MS_MAX, People, SessionKey
 from walstore.store.presence_message import Anchors, Body, Drop, checked_body, write_message
-from walstore.store.subscriptions import held
+from walstore.store.references import held
 
 # How often a session says the same again. Two may be lost before the others let go of it.
 RENEWAL_MS = PRESENCE_MS_MAX // 3
@@ -127,6 +127,8 @@ class Person:
         color: Their colour, `#rrggbb`, None if they do not say.
         cursor: Where they are, None if they do not say, or if that has not arrived here yet.
         state: Whatever else they say; it cannot be changed.
+        path: The text or list that they say they are in, whether or not that has arrived here;
+            None if they are nowhere.
     """
 
     author: str
@@ -135,6 +137,7 @@ class Person:
     color: str | None
     cursor: Cursor | None
     state: Mapping[str, Any]
+    path: str | None = None
 
 
 class PresenceSubscription:
@@ -363,8 +366,9 @@ class Presence:
         return Anchors(path, at, origin)
 
     def _person(self, key: SessionKey, body: Body) -> Person:
-        cursor = None if body.cursor is None else self._resolved(body.cursor)
-        return Person(key.author, key.session, body.name, body.color, cursor, body.state)
+        anchors = body.cursor
+        cursor, path = (None, None) if anchors is None else (self._resolved(anchors), anchors.path)
+        return Person(key.author, key.session, body.name, body.color, cursor, body.state, path)
 
     def _resolved(self, anchors: Anchors) -> Cursor | None:
         crdt = self._crdt()

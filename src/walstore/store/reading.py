@@ -89,6 +89,15 @@ class StoreReading(ABC):
         """
         return self.document.diff(before, after)
 
-    def blame(self, name: str) -> Sequence[Blame]:
-        """Who wrote each stretch of a list, and in which element."""
-        return self.document.blame(name)
+    def blame(self, name: str, *, at: int | None = None) -> Sequence[Blame]:
+        """Who wrote each stretch of a list, and in which element.
+
+        Args:
+            name: The list, or a register or a map.
+            at: As of the version with this `ts`; as of now if left out.
+
+        Raises:
+            ValueError: The version is older than the state that this session was opened from, or
+                was not read yet.
+        """
+        return self.document.blame(name, at=at)

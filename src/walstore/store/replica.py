@@ -4,26 +4,39 @@
 - While a store opens, only what is here is read: opening does not wait for a network.
 - What is here has no holes: every element above a floor, up to the newest. Where a log elsewhere
   begins with a snapshot, nothing is kept until a state is that covers what is not here.
+- Below the floor only own elements stay, in their order: whatever a relay loses, they can be sent
+  again. Their places there say nothing.
 - Elements are kept as they came, signed and maybe sealed; they are checked whenever they are read.
+- A log elsewhere must not fall behind what was read of it, in this process or before. Whenever
+  there may be another relay, it is asked for the newest element that was read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from walstore.canon import canonical_bytes, content_hash, parse
+from walstore.document.log import ts_of
+from walstore.document.opening import Marks
 from walstore.document.ports import (
     Body,
     CheckpointTooOldError,
+    LogBehindError,
+    LogReplacedError,
     RawElement,
     SnapshotStore,
     StoredSnapshot,
     Transport,
 )
 from walstore.errors import MalformedError, NotJsonError, TransportError
-from walstore.local import LocalFile
-from walstore.wire.limits import ELEMENT_BYTES_MAX, PULL_ELEMENTS_MAX, TS_MAX
+from walstore.local import LocalFile, Start
+from walstore.net.faults import RelayRefusalError
+from walstore.store.high_water import HighWater
+from walstore.store.refused import NotWriterError
+from walstore.wire.frames import Code
+from walstore.wire.limits import ELEMENT_BYTES_MAX, PULL_ELEMENTS_MAX, TS_AHEAD_MS_MAX, TS_MAX
 
 # The slot of the `ts` above which every element is here.
 _FLOOR = "floor"
@@ -51,7 +64,12 @@ class Replica:
         self._transport = transport
         self._snapshots = snapshots
         self.is_local = True
+        # Whether what is appended would count; nobody is sent what they would have to reject.
+        self.may_append: Callable[[], bool] = lambda: True
         self._floor = 0 if file is None else _read_floor(file)
+        self._high_water = HighWater() if file is None else HighWater.read(file.marks)
+        # Whether the relay is known to hold the newest element that was read.
+        self._is_sure = False
         # How many elements were handed out.
         self.count = 0
         # Whether something was handed out that is not kept: a state has to be, before anything is.
@@ -87,41 +105,111 @@ class Replica:
 
         Raises:
             NoRelayError: There is none.
+            NotWriterError: Nobody would read it.
+            LogBehindError: The log has lost what was read of it; nothing is sent to it.
             TransportError: It is not known to be stored.
         """
         if self._transport is None:
             raise NoRelayError
-        return await self._transport.append(document_key, body)
+        if not self.may_append():
+            raise NotWriterError
+        try:
+            await self._make_sure_if_shown(self._transport, document_key)
+            return await self._transport.append(document_key, body)
+        except TransportError:
+            self.doubt()
+            raise
 
     async def pull(self, document_key: str, checkpoint: int) -> Sequence[object]:
         """A page of what is here, or else of what is elsewhere.
 
         Raises:
             CheckpointTooOldError: Elements above the checkpoint are gone.
+            LogBehindError: The log elsewhere has lost what was read of it.
             TransportError: The log cannot be read now.
         """
         page: Sequence[object] = self._page(checkpoint)
         if not page and not self.is_local and self._transport is not None:
-            page = await self._transport.pull(document_key, checkpoint)
-            self._keep(page, checkpoint)
+            try:
+                page = await self._pull(self._transport, document_key, checkpoint)
+            except TransportError:
+                self.doubt()
+                raise
         self.count += len(page)
         return page
+
+    async def _pull(
+        self, transport: Transport, document_key: str, checkpoint: int
+    ) -> Sequence[object]:
+        await self._make_sure(transport, document_key)
+        page = await transport.pull(document_key, checkpoint)
+        self._keep(page, checkpoint)
+        if not page and checkpoint < self._high_water.ts:
+            raise LogBehindError(head=checkpoint, checkpoint=self._high_water.ts)
+        return page
+
+    def doubt(self) -> None:
+        """There may be another relay than before, or one that was put back."""
+        self._is_sure = False
+
+    async def _make_sure(self, transport: Transport, document_key: str) -> None:
+        if not self._is_sure:
+            await self._look_for_newest(transport, document_key)
+            self._is_sure = True
+
+    async def _make_sure_if_shown(self, transport: Transport, document_key: str) -> None:
+        try:
+            await self._make_sure(transport, document_key)
+        except RelayRefusalError as error:
+            # Who is not shown the log cannot look for anything in it; whether it takes what they
+            # send, it says by itself.
+            if error.code is not Code.RESTRICTED:
+                raise
+
+    async def _look_for_newest(self, transport: Transport, document_key: str) -> None:
+        """Make sure that the log holds the newest element that was read, or has pruned it."""
+        ts, tail = self._high_water.newest_ts, getattr(transport, "tail", None)
+        if not ts or (tail is not None and self._is_newest(await tail(document_key, ts, 1))):
+            return
+        try:
+            page = await transport.pull(document_key, ts - 1)
+        except LogBehindError as error:
+            raise LogBehindError(head=error.head, checkpoint=ts) from error
+        except CheckpointTooOldError:
+            # What a snapshot stands for is not looked for one by one.
+            return
+        if not self._is_newest(page[:1]):
+            raise LogReplacedError(head=0, checkpoint=ts)
+
+    def _is_newest(self, found: Sequence[object]) -> bool:
+        raw = raw_of(found[0]) if found else None
+        high_water = self._high_water
+        return raw is not None and (raw.ts, raw.signature) == (
+            high_water.newest_ts,
+            high_water.signature,
+        )
 
     async def tail(self, document_key: str, upto: int, count: int) -> Sequence[object]:
         """The newest elements up to a `ts`."""
         if self._file is not None and (self.is_local or self._file.head() >= upto):
-            return self._file.tail(upto, count)
+            return [raw for raw in self._file.tail(upto, count) if raw.ts > self._floor]
         tail = getattr(self._transport, "tail", None)
         if self.is_local or tail is None:
             return []
         found: Sequence[object] = await tail(document_key, upto, count)
+        shaped = [raw for each in found if (raw := raw_of(each)) is not None]
+        self._rise(self._high_water.risen(0, [raw for raw in shaped if raw.ts <= _ts_max()]))
         return found
 
     async def read(self, snapshot_key: str) -> StoredSnapshot | None:
         """The state that is here, while opening; else the snapshot elsewhere."""
         if self.is_local:
             return self._state()
-        return None if self._snapshots is None else await self._snapshots.read(snapshot_key)
+        stored = None if self._snapshots is None else await self._snapshots.read(snapshot_key)
+        if self._file is not None and stored is not None:
+            # What it stands for may be all there is, and has to be kept as well.
+            self.has_hole |= _upto(stored) > max(self._file.head(), self._floor)
+        return stored
 
     async def write(
         self, snapshot_key: str, document: dict[str, Any], revision: str | None
@@ -146,9 +234,62 @@ class Replica:
         if upto > max(self._file.head(), self._floor):
             # In this order, whatever is cut short is done anew from what the log has elsewhere.
             self._file.put(_FLOOR, upto)
-            self._file.drop_elements(upto)
+            self._file.drop_elements(upto, but_of=document["producedBy"])
             self._floor = upto
         self.has_hole = False
+
+    # ── what was read ──────────────────────────────────────────────────────────────────
+
+    @property
+    def marks(self) -> Marks:
+        """What earlier processes have read, of whatever can be read now."""
+        ts, snapshot_ts = self._high_water.ts, self._high_water.snapshot_ts
+        return Marks(
+            0 if self._transport is None else ts, 0 if self._snapshots is None else snapshot_ts
+        )
+
+    def note_snapshot(self, snapshot_ts: int) -> None:
+        """Take note of the newest snapshot elsewhere that was believed."""
+        self._rise(self._high_water.with_snapshot(snapshot_ts))
+
+    def _rise(self, high_water: HighWater) -> None:
+        if high_water != self._high_water:
+            if self._file is not None:
+                self._file.marks = high_water.as_json()
+            self._high_water = high_water
+
+    def elements(self) -> Iterator[RawElement]:
+        """Every element that is kept here, ascending."""
+        checkpoint = -1
+        while self._file is not None and (page := self._file.page(checkpoint, PULL_ELEMENTS_MAX)):
+            yield from page
+            checkpoint = page[-1].ts
+
+    def start_over(
+        self, start: Start, high_water: HighWater, covered: Sequence[RawElement]
+    ) -> None:
+        """Go on from another log, in one step.
+
+        Args:
+            start: What to go on from, but for its floor and its marks.
+            high_water: How far it was read.
+            covered: Own elements that its state stands for, in order.
+        """
+        floor = 0 if start.state is None else start.state[1]
+        elements = [raw for raw in start.elements if _is_storable(raw, floor, _ts_max())]
+        newest = high_water.risen(0, elements)
+        # As many as there are were in the log once, each at a place of its own.
+        below = [raw._replace(ts=floor - at) for at, raw in enumerate(reversed(covered))]
+        if self._file is not None:
+            self._file.start_over(
+                start._replace(
+                    elements=[*(raw for raw in below if raw.ts > 0), *elements],
+                    marks=newest.as_json(),
+                    slots={_FLOOR: floor},
+                )
+            )
+        self._floor, self._high_water = floor, newest
+        self._is_sure, self.has_hole = True, False
 
     def _state(self) -> StoredSnapshot | None:
         kept = None if self._file is None else self._file.state()
@@ -173,13 +314,19 @@ class Replica:
 
     def _keep(self, page: Sequence[object], checkpoint: int) -> None:
         """Keep a page that follows on a checkpoint, unless that leaves a hole."""
-        if self._file is None or not page:
+        if not page:
             return
-        if checkpoint > max(self._file.head(), self._floor):
+        ts_max = _ts_max()
+        shaped = [raw for each in page if (raw := raw_of(each)) is not None]
+        kept = [raw for raw in shaped if _is_storable(raw, self._floor, ts_max)]
+        ts = max([ts for each in page if (ts := ts_of(each)) <= ts_max], default=0)
+        risen = self._high_water.risen(ts, kept)
+        if self._file is not None and checkpoint > max(self._file.head(), self._floor):
             self.has_hole = True
-            return
-        kept = [raw for each in page if (raw := _raw(each)) is not None]
-        self._file.add_elements([raw for raw in kept if _is_storable(raw, self._floor)])
+            self._file.marks = risen.as_json()
+        elif self._file is not None:
+            self._file.add_elements(kept, marks=risen.as_json())
+        self._high_water = risen
 
 
 def _read_floor(file: LocalFile) -> int:
@@ -187,11 +334,25 @@ def _read_floor(file: LocalFile) -> int:
     return floor if isinstance(floor, int) else 0
 
 
-def _is_storable(raw: RawElement, floor: int) -> bool:
-    return floor < raw.ts <= TS_MAX and len(raw.data) <= ELEMENT_BYTES_MAX
+def _upto(stored: StoredSnapshot) -> int:
+    """How far a snapshot claims to reach."""
+    match stored.document:
+        case {"uptoTs": int(upto)}:
+            return upto
+        case _:
+            return 0
 
 
-def _raw(element: object) -> RawElement | None:
+def _ts_max() -> int:
+    """The highest `ts` that readers take now: what is beyond may come again, and is not kept."""
+    return min(time.time_ns() // 1_000_000 + TS_AHEAD_MS_MAX, TS_MAX)
+
+
+def _is_storable(raw: RawElement, floor: int, ts_max: int) -> bool:
+    return floor < raw.ts <= ts_max and len(raw.data) <= ELEMENT_BYTES_MAX
+
+
+def raw_of(element: object) -> RawElement | None:
     """An element as it is kept; None if it has not the shape of one, and will be rejected."""
     if isinstance(element, RawElement):
         return element

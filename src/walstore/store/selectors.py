@@ -25,7 +25,9 @@ from walstore.document.view import thawed
 from walstore.errors import NotJsonError, UsageError
 from walstore.store.change import ABSENT, Change, ReadState
 from walstore.store.paths import PathIndex, Pattern
-from walstore.store.subscriptions import Hub, Subscription, held, name_of, weakly
+from walstore.store.references import held, name_of, weakly
+from walstore.store.subscription import Subscription
+from walstore.store.subscriptions import Hub
 
 V = TypeVar("V")
 

@@ -2,8 +2,9 @@
 
 - The owner begins without asking anybody. Whoever was invited needs the relay the first time, and
   goes on from what is kept here afterwards.
-- Roster and keyring are looked at whenever the store comes live, and when something arrives that
-  they may explain: an element of somebody unknown, or one that cannot be opened.
+- Roster and keyring are looked at whenever the store comes live, when the relay says that they are
+  others, and when something arrives that they may explain: an element of somebody unknown, or one
+  that cannot be opened. `lookout` sees to it.
 """
 
 from __future__ import annotations

@@ -22,53 +22,26 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import anyio
 
-from walstore.document.events import Rejection
-from walstore.document.faults import (
-    NoSnapshotStoreError,
-    RejectedElementsError,
-    SequenceGapError,
-    SnapshotRefusedError,
-)
-from walstore.document.opening import Marks
-from walstore.document.ports import GrantStore, RecordConflictError, RecordStore, StoredRecord
+from walstore.document.ports import GrantStore, RecordStore
 from walstore.errors import PeerError, UsageError
-from walstore.net.faults import RelayRefusalError
 from walstore.sealed.keys import ContentKeys
 from walstore.sealed.randomness import Randomness
 from walstore.signed.card import Card
-from walstore.signed.grant import sign_grant
 from walstore.signed.identity import Identity
 from walstore.signed.invitation import Invitation
-from walstore.signed.roster import (
-    Roster,
-    RosterRefusedError,
-    RosterRollbackError,
-    check_succession,
-    counted_in,
-    new_roster,
-    read_roster,
-)
+from walstore.signed.roster import RosterRollbackError
 from walstore.store.membership import Membership
-from walstore.store.shared_keyring import OpenKeyring, SharedKeyring
-from walstore.store.sharing_state import SLOT, SharingState, SharingStateError, Slots, load_state
-from walstore.wire.frames import Code
-from walstore.wire.limits import TS_AHEAD_MS_MAX
-
-ROSTER = "roster"
-KEYRING = "keyring"
-
-# How often another device of the owner's may come in between.
-_ATTEMPTS_MAX = 3
-
-# Rejections that a document holds as evidence are bounded; from here on some may be gone.
-_REJECTIONS_KNOWN_MAX = 1024
+from walstore.store.shared_keyring import OpenKeyring
+from walstore.store.sharing_document import Attached, SharedDocument
+from walstore.store.sharing_known import Adopting, Known
+from walstore.store.sharing_state import Slots
+from walstore.store.sharing_steps import KEYRING, ROSTER, Steps
 
 
 class NotOwnerError(UsageError):
@@ -76,62 +49,6 @@ class NotOwnerError(UsageError):
 
     def __init__(self) -> None:
         super().__init__("only the owner of the document can do this")
-
-
-class OtherOwnerError(UsageError):
-    """The document was opened before with another owner.
-
-    Attributes:
-        owner: The key that was pinned.
-    """
-
-    def __init__(self, owner: str) -> None:
-        super().__init__(f"the owner of this document is {owner}, as was pinned before")
-        self.owner = owner
-
-
-class NotAttachedError(UsageError):
-    """This needs the open document: only that tells what somebody has written."""
-
-    def __init__(self) -> None:
-        super().__init__("attach the open document first: it tells what was written by whom")
-
-
-class SharedDocument(Protocol):
-    """What sharing asks of an open document; a `WalDocument` can do it."""
-
-    @property
-    def marks(self) -> Marks:
-        """How far it was read."""
-        ...
-
-    def rejected(self) -> list[Rejection]:
-        """What was not folded."""
-        ...
-
-    async def pull(self) -> int:
-        """Read what is new."""
-        ...
-
-    async def reread(self) -> int:
-        """Read everything anew: other elements count now than before."""
-        ...
-
-    async def retry_unreadable(self) -> int:
-        """Open what could not be opened before."""
-        ...
-
-    async def snapshot(self) -> dict[str, Any]:
-        """Publish a snapshot."""
-        ...
-
-
-class Adopting(Protocol):
-    """An encryptor that takes over newer keys."""
-
-    def adopt(self, keys: ContentKeys) -> None:
-        """Use newer keys from now on."""
-        ...
 
 
 class Person(NamedTuple):
@@ -163,14 +80,7 @@ class Refreshed(NamedTuple):
 
 
 class Sharing:
-    """One person's part in the sharing of one document.
-
-    Attributes:
-        membership: Who may write; a document asks it for every element.
-        keys: The content keys of a sealed document; None if there are none yet.
-        is_relay_open: Whether the relay takes no grants because it lets in everybody, so that
-            readers alone enforce the roster; None if that is not known.
-    """
+    """One person's part in the sharing of one document."""
 
     def __init__(
         self,
@@ -206,49 +116,64 @@ class Sharing:
             OtherOwnerError: Another owner was pinned before.
             SharingStateError: What was kept is damaged.
         """
-        self._document_key = document_key
-        self._identity = identity
         self._records = records
-        self._grants = grants
-        self._slots = slots
         self._is_sealed = is_sealed
         self._relay = relay
         self._log_of = log_of
         self._now_ms = _system_ms if now_ms is None else now_ms
         self._lock = anyio.Lock()
-        self._document: SharedDocument | None = None
-        self._encryptor: Adopting | None = None
-        self._keyring = SharedKeyring(
+        self._known = Known(
             document_key,
             identity=identity,
             owner=owner,
+            slots=slots,
             randomness=os.urandom if randomness is None else randomness,
         )
-        self.is_relay_open: bool | None = None
-        state = load_state(slots)
-        if state is not None and state.owner != owner:
-            raise OtherOwnerError(state.owner)
-        self._state = SharingState(owner) if state is None else state
-        self.membership = Membership(owner, self._kept_roster())
-        self.keys = self._kept_keys()
-        # What the attached document was read with.
-        self._followed = (self.membership.roster, self.keys)
+        self._attached = Attached(self._known)
+        self._steps = Steps(
+            self._known,
+            self._attached,
+            records=records,
+            grants=grants,
+            is_sealed=is_sealed,
+            now_ms=self._now_ms,
+        )
 
     def attach(self, document: SharedDocument, encryptor: Adopting | None = None) -> None:
         """Let a document that was opened just now follow: what counts, what it is sealed with."""
-        self._document = document
-        self._encryptor = encryptor
-        self._followed = (self.membership.roster, self.keys)
+        self._known.encryptor = encryptor
+        self._attached.attach(document)
+
+    def listen(self, on_members: Callable[[], None]) -> None:
+        """Have a function called whenever another roster counts."""
+        self._known.on_members = on_members
+
+    @property
+    def membership(self) -> Membership:
+        """Who may write; a document asks it for every element."""
+        return self._known.membership
+
+    @property
+    def keys(self) -> ContentKeys | None:
+        """The content keys of a sealed document; None if there are none yet."""
+        return self._known.keys
+
+    @property
+    def is_relay_open(self) -> bool | None:
+        """Whether the relay takes no grants because it lets in everybody, so that readers alone
+        enforce the roster; None if that is not known.
+        """
+        return self._steps.is_relay_open
 
     @property
     def is_owner(self) -> bool:
         """Whether this is the owner."""
-        return self._identity.public_key == self.membership.owner
+        return self._known.is_owner
 
     @property
     def is_snapshot_due(self) -> bool:
         """Whether those who come late wait for a snapshot that could not be made yet."""
-        return self._state.is_snapshot_due
+        return self._known.state.is_snapshot_due
 
     def members(self) -> list[Person]:
         """Everybody whom the roster names, the owner first."""
@@ -279,16 +204,16 @@ class Sharing:
             NotOwnerError: This is not the owner.
         """
         self._check_owner()
-        state = self._state
-        roster = self.membership.roster or self._new_roster()
-        state = replace(state, roster=roster.text)
+        known = self._known
+        roster = known.membership.roster or self._steps.new_roster()
+        state = replace(known.state, roster=roster.text)
         keyring: OpenKeyring | None = None
-        if self._is_sealed and self.keys is None:
-            _, keyring = self._settled(None, state, roster, is_rotating=False)
+        if self._is_sealed and known.keys is None:
+            _, keyring = self._steps.settled(None, state, roster, is_rotating=False)
             state = keyring.kept_in(state)
-        self._keep(state)
-        self.membership.roster = roster
-        self._use(keyring)
+        known.keep(state)
+        known.membership.roster = roster
+        known.use(keyring)
 
     async def settle(self) -> None:
         """Carry out what the roster says and is not done yet; make the first one if there is none.
@@ -302,7 +227,7 @@ class Sharing:
         """
         self._check_owner()
         async with self._lock:
-            await self._carry_out(lambda roster: roster)
+            await self._steps.carry_out(lambda roster: roster)
 
     async def invite(
         self, card: Card | str, roles: Iterable[str] = ("read", "write")
@@ -329,15 +254,15 @@ class Sharing:
         async with self._lock:
             counted: Mapping[str, int] = {}
             if "write" not in wanted and self.membership.may_write(found.public_key):
-                counted = await self._counted(found.public_key)
-            await self._carry_out(
+                counted = await self._attached.counted(found.public_key)
+            await self._steps.carry_out(
                 lambda roster: roster.with_member(
-                    self._identity, found, wanted, counted=counted, now_ms=self._now_ms()
+                    self._known.identity, found, wanted, counted=counted, now_ms=self._now_ms()
                 )
             )
         return Invitation.sign(
-            self._identity,
-            document=self._document_key,
+            self._known.identity,
+            document=self._known.document_key,
             to=found.public_key,
             relay=self._relay,
             log=None if self._log_of is None else self._log_of(),
@@ -356,10 +281,10 @@ class Sharing:
         """
         self._check_owner()
         async with self._lock:
-            counted = await self._counted(key)
-            await self._carry_out(
+            counted = await self._attached.counted(key)
+            await self._steps.carry_out(
                 lambda roster: roster.without(
-                    self._identity, key, counted=counted, now_ms=self._now_ms()
+                    self._known.identity, key, counted=counted, now_ms=self._now_ms()
                 )
             )
 
@@ -367,7 +292,7 @@ class Sharing:
         """Seal with a new key from now on, for the same members; raises as `settle` does."""
         self._check_owner()
         async with self._lock:
-            await self._carry_out(lambda roster: roster, is_rotating=True)
+            await self._steps.carry_out(lambda roster: roster, is_rotating=True)
 
     # ── what everybody does ────────────────────────────────────────────────────────────
 
@@ -392,7 +317,7 @@ class Sharing:
                     await step()
                 except PeerError as error:
                     faults.append(error)
-            await self._follow()
+            await self._attached.follow()
         if faults:
             raise faults[0]
         return Refreshed(self.membership.roster is not roster, self.keys is not keys)
@@ -408,271 +333,33 @@ class Sharing:
             PeerError: As `refresh` does.
             TransportError: It is not known to be stored.
         """
-        document = self._attached()
-        with suppress(RejectedElementsError, SequenceGapError):
-            await document.pull()
+        document = self._attached.needed()
+        await self._attached.pull()
         await self.refresh()
         return await document.snapshot()
 
     async def _refresh_roster(self) -> None:
-        stored = await self._records.read_record(self._document_key, ROSTER)
+        stored = await self._records.read_record(self._known.document_key, ROSTER)
         known = self.membership.roster
         if stored is None:
             if known is not None:
                 raise RosterRollbackError(version=0, version_min=known.version)
         elif known is None or stored.text != known.text:
-            self._adopt_roster(self._read_roster(stored))
+            self._known.adopt_roster(self._known.read_roster(stored))
 
     async def _refresh_keyring(self) -> None:
-        roster = self.membership.roster
-        is_out = roster is not None and not roster.may_read(self._identity.public_key)
+        known, roster = self._known, self.membership.roster
+        is_out = roster is not None and not roster.may_read(known.identity.public_key)
         if not self._is_sealed or is_out:
             return
-        stored = await self._records.read_record(self._document_key, KEYRING)
-        opened = self._keyring.read(None if stored is None else stored.text, self._state)
-        if opened.keyring != self._state.keyring:
-            self._adopt_keyring(opened)
-
-    async def _follow(self) -> None:
-        """Let the document follow what has changed since it was read."""
-        if self._document is None:
-            return
-        roster, keys = self._followed
-        with suppress(RejectedElementsError, SequenceGapError):
-            if self.membership.roster is not roster and self._is_affected(self._document, roster):
-                await self._document.reread()
-            elif self.keys is not keys:
-                await self._document.retry_unreadable()
-        self._followed = (self.membership.roster, self.keys)
-
-    def _is_affected(self, document: SharedDocument, former: Roster | None) -> bool:
-        """Whether something that the document was read with counts otherwise by now."""
-        before, now = Membership(self.membership.owner, former), self.membership
-        rejections = document.rejected()
-        rejected = {rejection.author for rejection in rejections}
-        is_full = len(rejections) >= _REJECTIONS_KNOWN_MAX
-        seqs = document.marks.seqs
-        for key in {*_names(former), *_names(now.roster)}:
-            is_changed = (before.is_writer(key), before.revoked(key)) != (
-                now.is_writer(key),
-                now.revoked(key),
-            )
-            if is_changed and (is_full or key in rejected or _is_beyond(seqs, key, now)):
-                return True
-        return False
-
-    # ── the steps ──────────────────────────────────────────────────────────────────────
-
-    async def _carry_out(
-        self, change: Callable[[Roster], Roster], *, is_rotating: bool = False
-    ) -> None:
-        await self._write_roster(change)
-        if self._is_sealed:
-            await self._write_keyring(is_rotating=is_rotating)
-        await self._follow()
-        await self._publish_grants()
-        await self._renew_snapshot()
-
-    async def _write_roster(self, change: Callable[[Roster], Roster]) -> None:
-        for _ in range(_ATTEMPTS_MAX):
-            stored = await self._records.read_record(self._document_key, ROSTER)
-            roster = change(self._base(stored))
-            if await self._write(ROSTER, roster.text, stored):
-                self._adopt_roster(roster)
-                return
-        raise RecordConflictError
-
-    def _base(self, stored: StoredRecord | None) -> Roster:
-        """The newest roster there is; what a relay has lost or garbled is made good."""
-        known = self.membership.roster
-        if stored is not None:
-            try:
-                return self._read_roster(stored)
-            except RosterRefusedError:
-                if known is None:
-                    raise
-        return self._new_roster() if known is None else known
-
-    async def _write_keyring(self, *, is_rotating: bool) -> None:
-        roster = self.membership.roster
-        assert roster is not None
-        for _ in range(_ATTEMPTS_MAX):
-            stored = await self._records.read_record(self._document_key, KEYRING)
-            former = None if stored is None else stored.text
-            text, opened = self._settled(former, self._state, roster, is_rotating=is_rotating)
-            if await self._write(KEYRING, text, stored):
-                if opened.keyring != self._state.keyring:
-                    self._adopt_keyring(opened)
-                return
-        raise RecordConflictError
-
-    def _settled(
-        self, stored: str | None, state: SharingState, roster: Roster, *, is_rotating: bool
-    ) -> tuple[str, OpenKeyring]:
-        return self._keyring.settled(
-            stored,
-            state,
-            _recipients(self._identity, roster),
-            now_ms=self._now_ms(),
-            is_rotating=is_rotating,
-        )
-
-    async def _write(self, name: str, text: str, stored: StoredRecord | None) -> bool:
-        """Write a record; False if somebody else has done so meanwhile."""
-        if stored is not None and stored.text == text:
-            return True
-        revision = None if stored is None else stored.revision
-        try:
-            await self._records.write_record(self._document_key, name, text, revision)
-        except RecordConflictError:
-            return False
-        return True
-
-    async def _publish_grants(self) -> None:
-        """Tell the relay who may do what, as far as it was not told."""
-        roster = self.membership.roster
-        if self._grants is None or roster is None:
-            return
-        # One that is far ahead, because a clock was, would be refused.
-        at_ms = min(roster.at_ms, self._now_ms() + TS_AHEAD_MS_MAX // 2)
-        for key in _names(roster):
-            member = roster.members.get(key)
-            roles = () if member is None else tuple(sorted(role.value for role in member.roles))
-            if self._state.granted.get(key) == roles:
-                continue
-            grant = sign_grant(
-                self._identity,
-                prefix=self._document_key,
-                to=key,
-                roles=roles,
-                at_ms=at_ms,
-                is_exact=True,
-            )
-            try:
-                await self._grants.publish_grant(grant)
-            except RelayRefusalError as error:
-                if error.code is not Code.RESTRICTED:
-                    raise
-                # Who may keep the roster may give roles, unless the relay has none to give.
-                self.is_relay_open = True
-                return
-            self.is_relay_open = False
-            self._keep(self._state.with_grant(key, roles))
-
-    async def _renew_snapshot(self) -> None:
-        """Seal a snapshot under the current key, for those who have no earlier one."""
-        if not self._state.is_snapshot_due or self._document is None:
-            return
-        try:
-            await self._document.snapshot()
-        except SnapshotRefusedError:
-            # Something is missing or unreadable: it stays due.
-            return
-        except (NoSnapshotStoreError, RejectedElementsError, SequenceGapError):
-            # There is no place for one; or it is stored, and what was rejected is told elsewhere.
-            pass
-        except RelayRefusalError as error:
-            if error.code is not Code.RESTRICTED:
-                raise
-        self._keep(replace(self._state, is_snapshot_due=False))
-
-    async def _counted(self, key: str) -> dict[str, int]:
-        """What somebody has written, as far as it can be read now."""
-        document = self._attached()
-        with suppress(RejectedElementsError, SequenceGapError):
-            await document.pull()
-        return counted_in(document.marks.seqs, key)
-
-    def _attached(self) -> SharedDocument:
-        if self._document is None:
-            raise NotAttachedError
-        return self._document
-
-    # ── what is known ──────────────────────────────────────────────────────────────────
-
-    def _adopt_roster(self, roster: Roster) -> None:
-        former = self.membership.roster
-        is_due = self._state.is_snapshot_due or (self.is_owner and _has_lost(former, roster))
-        self._keep(replace(self._state, roster=roster.text, is_snapshot_due=is_due))
-        self.membership.roster = roster
-
-    def _adopt_keyring(self, opened: OpenKeyring) -> None:
-        # Who is added later has no key of earlier epochs.
-        is_due = self._state.is_snapshot_due or (self.is_owner and opened.keys.current_epoch > 1)
-        self._keep(replace(opened.kept_in(self._state), is_snapshot_due=is_due))
-        self._use(opened)
-
-    def _use(self, opened: OpenKeyring | None) -> None:
-        if opened is None:
-            return
-        if self._encryptor is not None:
-            self._encryptor.adopt(opened.keys)
-        self.keys = opened.keys
-
-    def _keep(self, state: SharingState) -> None:
-        if state != self._state:
-            self._slots.put(SLOT, state.to_json())
-            self._state = state
-
-    def _kept_roster(self) -> Roster | None:
-        text = self._state.roster
-        if text is None:
-            return None
-        try:
-            return read_roster(text, document=self._document_key, owner=self._state.owner)
-        except RosterRefusedError as error:
-            raise SharingStateError from error
-
-    def _kept_keys(self) -> ContentKeys | None:
-        if self._state.keyring is None:
-            return None
-        try:
-            return self._keyring.opened(self._state.keyring, self._state).keys
-        except PeerError as error:
-            raise SharingStateError from error
-
-    def _read_roster(self, stored: StoredRecord) -> Roster:
-        owner = self.membership.owner
-        roster = read_roster(stored.text, document=self._document_key, owner=owner)
-        check_succession(self.membership.roster, roster)
-        return roster
-
-    def _new_roster(self) -> Roster:
-        return new_roster(self._identity, self._document_key, now_ms=self._now_ms())
+        stored = await self._records.read_record(known.document_key, KEYRING)
+        opened = known.keyring.read(None if stored is None else stored.text, known.state)
+        if opened.keyring != known.state.keyring:
+            known.adopt_keyring(opened)
 
     def _check_owner(self) -> None:
         if not self.is_owner:
             raise NotOwnerError
-
-
-def _names(roster: Roster | None) -> list[str]:
-    """Everybody whom a roster names, but for its owner."""
-    return [] if roster is None else list(dict.fromkeys([*roster.members, *roster.revoked]))
-
-
-def _recipients(identity: Identity, roster: Roster) -> Sequence[str]:
-    kems = [member.kem_public_key for member in roster.members.values()]
-    return list(dict.fromkeys([identity.kem_public_key, *kems]))
-
-
-def _has_lost(former: Roster | None, roster: Roster) -> bool:
-    """Whether somebody may do less than before."""
-    if former is None:
-        return False
-    for key, member in former.members.items():
-        left = roster.members.get(key)
-        if left is None or not left.roles >= member.roles:
-            return True
-    return False
-
-
-def _is_beyond(seqs: Mapping[str, int], key: str, membership: Membership) -> bool:
-    """Whether more was read of a key than counts."""
-    read = counted_in(seqs, key)
-    if not membership.is_writer(key):
-        return bool(read)
-    counted = membership.revoked(key)
-    return counted is not None and any(seq > counted.get(each, 0) for each, seq in read.items())
 
 
 def _system_ms() -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from walstore.document.events import Fork, Gap, Rejection
+from walstore.store.refused import Refused
 
 State = Literal["local", "connecting", "live", "offline", "refused", "closed"]
 
@@ -25,6 +26,13 @@ class StoreStatus:
         rejected: What authors signed and readers cannot take, and why.
         unreadable: How many elements wait for a key.
         is_read_only: Whether edits are refused, because the log lost something.
+        rollback: What it lost, in words, until `accept_rollback` was called; None if all is well.
+        stranded: How many elements of others are shown here that the log has lost, until their
+            authors send them again.
+        refused: The element that the log does not take, and for good; everything behind it waits
+            until it is set aside. None if there is none.
+        may_write: Whether the owner of a shared document lets this identity write, as far as that
+            is known; what it edits otherwise is not sent.
     """
 
     state: State
@@ -37,3 +45,7 @@ class StoreStatus:
     rejected: tuple[Rejection, ...]
     unreadable: int
     is_read_only: bool
+    rollback: str | None = None
+    stranded: int = 0
+    refused: Refused | None = None
+    may_write: bool = True

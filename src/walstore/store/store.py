@@ -23,6 +23,7 @@ from walstore.document import WalDocument
 from walstore.document.changed import Changed
 from walstore.document.document import Keys
 from walstore.document.events import Event, Fork, Rejection
+from walstore.document.faults import RollbackDetectedError
 from walstore.document.opening import Posture
 from walstore.document.ports import SnapshotStore, Transport
 from walstore.errors import TransportError, UsageError, WalStoreError
@@ -35,21 +36,29 @@ from walstore.signed.invitation import Invitation
 from walstore.store.batch import Batch
 from walstore.store.binding import Binding, Setter, bind
 from walstore.store.change import Change, CrdtState, changes_of
+from walstore.store.change_stream import ChangeStream
 from walstore.store.editing import StoreEditing
 from walstore.store.files import FileBinding, FileStatus
 from walstore.store.journal import FileJournal
+from walstore.store.lookout import Lookout, RecordsWaiter
 from walstore.store.own_undo import OwnUndo
 from walstore.store.presence import PeersWaiter, Presence, PresenceChannel
-from walstore.store.replica import Replica
+from walstore.store.refusals import Refusals
+from walstore.store.refused import Refused, all_refused
+from walstore.store.replica import NoRelayError, Replica
+from walstore.store.rolled_back import AcceptedRollback, accept_rollback
 from walstore.store.selectors import Selector, SelectorView, Tracker, select
 from walstore.store.shared import NotSharedError, encryptor_of, share
-from walstore.store.sharing import Sharing
+from walstore.store.sharing import Person, Sharing
+from walstore.store.shelf import Shelf
 from walstore.store.status import State, StoreStatus
-from walstore.store.subscriptions import BUFFER_DEFAULT, ChangeStream, Hub, Subscription
+from walstore.store.subscription import Subscription
+from walstore.store.subscriptions import Hub
 from walstore.store.sync import Syncer
 from walstore.store.typed import Schema, Typed
 from walstore.store.undo import Selected, Undone
 from walstore.store.undo_keeping import UndoKeeping
+from walstore.store.waiting import BUFFER_DEFAULT
 from walstore.store.whole_history import WholeHistory
 
 _logger = logging.getLogger("walstore.store")
@@ -121,7 +130,7 @@ class WalStore(StoreEditing):
         self._owner = owner
         self._is_sealed = is_sealed
         self._sharing: Sharing | None = None
-        self._looking: asyncio.Task[None] | None = None
+        self._lookout = Lookout(self._look)
         self._wire = wire
         self._posture: Posture = posture
         self._autocommit_ms = autocommit_ms
@@ -131,11 +140,13 @@ class WalStore(StoreEditing):
         self._stack = AsyncExitStack()
         self._document: WalDocument | None = None
         self._transport: Transport | None = None
+        self._snapshots: SnapshotStore | None = None
         self._file: LocalFile | None = None
         self._replica: Replica | None = None
         self._syncer: Syncer | None = None
         self._presence: Presence | None = None
-        self._people: asyncio.Task[None] | None = None
+        # What listens to the relay beside the syncer, as long as one connection is followed.
+        self._listeners: list[asyncio.Task[None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._forks: deque[Fork] = deque(maxlen=_FORKS_MAX)
         self._failure: WalStoreError | None = None
@@ -153,8 +164,10 @@ class WalStore(StoreEditing):
         self._tracker = Tracker(self._hub)
         self._status_callbacks: dict[object, Callable[[StoreStatus], None]] = {}
         self._told_status: StoreStatus | None = None
+        self._members_callbacks: dict[object, Callable[[list[Person]], None]] = {}
         self._was_live = False
         self._undo = OwnUndo(identity.public_key)
+        self._refusals: Refusals | None = None
 
     @classmethod
     def open(
@@ -299,11 +312,17 @@ class WalStore(StoreEditing):
             author = self.identity.public_key
             self._file = LocalFile.open(self._path, document_key=self.key, author=author)
             self._stack.callback(self._file.close)
-        self._transport, snapshots = await self._connect()
-        self._replica = Replica(file=self._file, transport=self._transport, snapshots=snapshots)
+        self._transport, self._snapshots = await self._connect()
+        self._replica = Replica(
+            file=self._file, transport=self._transport, snapshots=self._snapshots
+        )
         await self._share()
-        document = self._new_document(self._replica)
+        own = self.identity.public_key
+        self._refusals = Refusals(self._file, document_key=self.key, author=own)
+        document = self._new_document(self._replica, self._refusals.shelf)
         await self._read(document, self._replica)
+        # A transport that is handed over does not say when it is worth trying again.
+        self._refusals.attach(document, is_recalled=isinstance(self._relay, str))
         self._document = document
         if self._sharing is not None:
             keyed = self._encryptor if isinstance(self._encryptor, NativeEncryptor) else None
@@ -311,6 +330,7 @@ class WalStore(StoreEditing):
         self._presence = self._new_presence(document)
         self._stack.callback(self._presence.close)
         self._replica.is_local = False
+        self._remember_snapshot(document)
         self._folded_since_state = self._replica.count
         self._keep_state_if_due()
         self._start()
@@ -327,7 +347,7 @@ class WalStore(StoreEditing):
             return socket, self._given_snapshots or socket
         return relay, self._given_snapshots
 
-    def _new_document(self, replica: Replica) -> WalDocument:
+    def _new_document(self, replica: Replica, shelf: Shelf) -> WalDocument:
         session = secrets.token_hex(16)
         own, role = self.identity.public_key, self._snapshot_role
         journal = None
@@ -338,6 +358,7 @@ class WalStore(StoreEditing):
                 author=own,
                 session=session,
                 encryptor=self._encryptor,
+                shelf=shelf,
             )
             keeping = UndoKeeping(
                 self._file, document_key=self.key, author=own, encryptor=self._encryptor
@@ -351,6 +372,7 @@ class WalStore(StoreEditing):
             writers=self._writers,
             # What is on file was signed by this identity for itself.
             snapshot_role=lambda key: key == own or _holds(role, key),
+            marks=replica.marks,
             encryptor=self._encryptor,
             revoked=_nobody if self._sharing is None else self._sharing.membership.revoked,
             session_nonce=session,
@@ -369,7 +391,9 @@ class WalStore(StoreEditing):
             replica.is_local = False
             try:
                 async with asyncio.timeout(_FIRST_OPEN_S):
-                    await document.open()
+                    # What the log has lost is shown; the document is open all the same.
+                    with suppress(RollbackDetectedError):
+                        await document.open()
                 return
             except (TransportError, TimeoutError) as error:
                 _logger.info("opening empty, the relay cannot be reached: %s", error)
@@ -388,9 +412,15 @@ class WalStore(StoreEditing):
             on_failure=self._failed,
             on_followed=self._followed,
         )
-        task = asyncio.create_task(self._syncer.run())
-        self._stack.push_async_callback(_cancelled, task)
+        self._stack.push_async_callback(self._end_listeners)
+        self._keep_running(self._syncer.run())
+        if self._sharing is not None:
+            self._keep_running(self._lookout.run())
         self._send_soon()
+
+    def _keep_running(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something until the store is closed."""
+        self._stack.push_async_callback(_cancelled, asyncio.create_task(work))
 
     async def _share(self) -> None:
         """Learn who counts, and what the document is sealed with."""
@@ -405,26 +435,38 @@ class WalStore(StoreEditing):
             transport=self._transport,
             relay=self._relay if isinstance(self._relay, str) else None,
         )
+        if self._replica is not None:
+            self._replica.may_append = self._may_write
+        sharing.listen(self._members_changed)
         self._writers = sharing.membership.is_writer
         self._snapshot_role = sharing.membership.is_producer
         self._encryptor = encryptor_of(sharing, is_sealed=self._is_sealed)
 
-    def _look_at_members(self) -> None:
-        """See whether the roster or the keyring is another one, once at a time."""
-        if self._sharing is None or self._transport is None:
-            return
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._look(self._sharing))
-            self._stack.push_async_callback(_cancelled, self._looking)
-
-    async def _look(self, sharing: Sharing) -> None:
+    async def _look(self) -> bool:
+        """See whether the roster or the keyring is another one; whether it is."""
+        sharing = self._sharing
+        if sharing is None:
+            return False
+        before = (sharing.membership.roster, sharing.keys)
         try:
-            if sharing.is_owner:
-                await sharing.settle()
-            elif (await sharing.refresh()).is_roster_new:
-                self._keep_state(is_due=True)
+            await (sharing.settle() if sharing.is_owner else sharing.refresh())
         except WalStoreError as error:
             _logger.info("the members could not be looked up: %s", error)
+        is_roster_new = sharing.membership.roster is not before[0]
+        if is_roster_new:
+            self._keep_state(is_due=True)
+        return is_roster_new or sharing.keys is not before[1]
+
+    def _members_changed(self) -> None:
+        """Others count, and maybe this identity: go on with what it may do by now."""
+        if self._document is None:
+            return
+        if self._may_write() and self._syncer is not None:
+            self.document.retry_refused()
+            self._syncer.nudge()
+        self._tell_status()
+        for callback in list(self._members_callbacks.values()):
+            self._call(callback, self.sharing.members())
 
     def _new_presence(self, document: WalDocument) -> Presence:
         channel = self._transport if hasattr(self._transport, "set_presence") else None
@@ -439,14 +481,27 @@ class WalStore(StoreEditing):
         )
 
     def _followed(self, followed: object) -> None:
-        """Follow who else is there, too, where that can be done."""
-        self._look_at_members()
+        """Follow who else is there, too, and who may write, where that can be done."""
+        self._lookout.told()
+        for task in self._listeners:
+            task.cancel()
+        work: list[Coroutine[Any, Any, None]] = []
         if self._presence is not None and hasattr(followed, "wait_peers"):
-            if self._people is not None:
-                self._people.cancel()
-            waiter = cast("PeersWaiter", followed)
-            self._people = asyncio.create_task(self._presence.follow(waiter))
-            self._stack.push_async_callback(_cancelled, self._people)
+            work.append(self._presence.follow(cast("PeersWaiter", followed)))
+        if self._sharing is not None and hasattr(followed, "wait_records"):
+            work.append(self._listen(cast("RecordsWaiter", followed)))
+        self._listeners = [asyncio.create_task(each) for each in work]
+
+    async def _listen(self, followed: RecordsWaiter) -> None:
+        """Look at the members whenever the relay says that something about them is new."""
+        with suppress(TransportError):
+            while True:
+                await followed.wait_records()
+                self._lookout.told()
+
+    async def _end_listeners(self) -> None:
+        for task in self._listeners:
+            await _cancelled(task)
 
     async def _settle(self, document: WalDocument) -> None:
         """Leave nothing behind that can be sent, and nothing that cannot be opened from."""
@@ -458,6 +513,7 @@ class WalStore(StoreEditing):
         # A file that was found damaged is closed; whoever found it was told.
         with suppress(LocalFileClosedError):
             self._keep_state(is_due=self._folded_since_state > 0)
+            self._undo.tidy()
             if self._file is not None:
                 await asyncio.to_thread(self._file.sync)
 
@@ -500,7 +556,7 @@ class WalStore(StoreEditing):
             document.seal()
         batch = self._batch = Batch()
         try:
-            with self._undo.stack.batch():
+            with self._undo.batch():
                 yield
         finally:
             self._batch = None
@@ -513,12 +569,12 @@ class WalStore(StoreEditing):
     @property
     def can_undo(self) -> bool:
         """Whether there is an edit of one's own to undo."""
-        return self._undo.stack.can_undo
+        return self._undo.can_undo
 
     @property
     def can_redo(self) -> bool:
         """Whether there is something to redo."""
-        return self._undo.stack.can_redo
+        return self._undo.can_redo
 
     def undo(self) -> Undone | None:
         """Undo the last edit, or stretch of typing, of one's own; others' edits stay.
@@ -542,7 +598,7 @@ class WalStore(StoreEditing):
 
     def undo_boundary(self) -> None:
         """Let the next edit be a step of its own, however soon it follows."""
-        self._undo.stack.boundary()
+        self._undo.boundary()
 
     # ── changes ────────────────────────────────────────────────────────────────────────
 
@@ -649,6 +705,8 @@ class WalStore(StoreEditing):
             ts = await self._commit(document)
         finally:
             self._remember_log()
+            if self._refusals is not None:
+                self._refusals.note(document)
             self._tell_status()
         if ts is not None and self._syncer is not None:
             self._syncer.nudge()
@@ -680,13 +738,17 @@ class WalStore(StoreEditing):
             TransportError: The log cannot be read now.
         """
         document = self.document
+        unreadable = document.unreadable
         try:
             folded = await document.pull()
             self._folded_since_state += folded
             self._keep_state_if_due()
         finally:
             self._remember_log()
+            self._remember_snapshot(document)
             self._tell_status()
+        if document.unreadable > unreadable:
+            self._lookout.suspect()
         if document.unsent:
             # What was acknowledged and then lost waits again.
             self._send_soon()
@@ -700,6 +762,108 @@ class WalStore(StoreEditing):
             TransportError: It is not known to be stored.
         """
         await self.document.snapshot()
+        self._remember_snapshot(self.document)
+
+    # ── what the log has lost ──────────────────────────────────────────────────────────
+
+    async def accept_rollback(self) -> AcceptedRollback:
+        """Go on with a log that was rolled back, as `status.rollback` says; else do nothing.
+
+        Nothing that is shown vanishes. Own elements that the log has lost are sent again, byte for
+        byte. Those of others are shown here, and counted as `status.stranded`, until their authors
+        have sent them again. It survives `kill -9` at any moment, and holds the next time.
+
+        Returns:
+            What became of what was lost.
+
+        Raises:
+            NoRelayError: There is none.
+            TransportError: The log cannot be read now; nothing has changed.
+            StorageError: It cannot be kept here; nothing has changed.
+        """
+        document, replica, transport = self.document, self._replica, self._transport
+        if replica is None or transport is None:
+            raise NoRelayError
+        if document.rollback is None:
+            return AcceptedRollback(0, document.stranded)
+        try:
+            accepted = await accept_rollback(document, replica, transport, self._snapshots)
+            self._folded_since_state = document.tail_length
+        finally:
+            self._tell_status()
+        if self._syncer is not None:
+            self._syncer.nudge()
+            self._syncer.look()
+        self._send_soon()
+        return accepted
+
+    def rewrite_stranded(self) -> None:
+        """Write what others wrote and the log has lost again, as an edit of one's own.
+
+        For when their authors will not come back. If one does, it is all there twice.
+
+        Raises:
+            UsageError: A value cannot be written here; nothing has changed.
+        """
+        with self.batch():
+            self.document.rewrite_stranded()
+        self._tell_status()
+
+    # ── what the log refuses ───────────────────────────────────────────────────────────
+
+    @property
+    def refused(self) -> Refused | None:
+        """The element that the log does not take, and for good; None if there is none.
+
+        Everything that was edited after it waits behind it, on file, until `set_aside`.
+        """
+        if self._document is None or self._refusals is None:
+            return None
+        return self._refusals.shown(self._document)
+
+    async def set_aside(self) -> list[Refused]:
+        """Take what is refused out of the queue and put it on the `shelf`; the rest is sent.
+
+        The document then reads as if it had not been edited. What was edited later stays, as edits
+        that are made anew. Whose edits are all refused has all that waits taken out.
+
+        Returns:
+            What was taken out; nothing if nothing is refused, or the log holds it after all.
+
+        Raises:
+            ShelfFullError: So much was set aside before that there is no room for more.
+            UnopenedError: Something that waits cannot be opened now, and must not be lost.
+            TransportError: The log cannot be read now, to be sure that it does not hold it.
+        """
+        document = self.document
+        assert self._refusals is not None
+        aside = await self._refusals.set_aside(document)
+        if aside is None:
+            return []
+        self._undo.rename(aside.aliases)
+        self._undo.save()
+        if self._syncer is not None:
+            self._syncer.nudge()
+        self._send_soon()
+        self._tell_status()
+        return all_refused(aside.refused)
+
+    @property
+    def shelf(self) -> Shelf:
+        """What was set aside, to be read, exported and discarded.
+
+        Raises:
+            StoreClosedError: The store is not open.
+        """
+        if self._refusals is None:
+            raise StoreClosedError
+        return self._refusals.shelf
+
+    def _may_write(self) -> bool:
+        """Whether the owner's roster, as far as it is known, lets this identity write."""
+        if self._sharing is None or self._sharing.membership.roster is None:
+            return True
+        return self._sharing.membership.may_write(self.identity.public_key)
 
     # What the syncer does is what a caller would do.
 
@@ -714,7 +878,10 @@ class WalStore(StoreEditing):
         return self.document.current_checkpoint
 
     async def send(self) -> None:
-        """Commit, for the syncer."""
+        """Commit, for the syncer; whoever could not write is asked about once more."""
+        if self._refusals is not None and self._refusals.is_of_author(self.document):
+            self._lookout.suspect()
+            self.document.retry_refused()
         await self.commit()
 
     async def receive(self) -> int:
@@ -757,6 +924,17 @@ class WalStore(StoreEditing):
             raise NotSharedError
         return self._sharing
 
+    def on_members(self, callback: Callable[[list[Person]], None]) -> Callable[[], None]:
+        """Call a function with the members whenever they are others; returns what ends it.
+
+        Raises:
+            NotSharedError: The store was opened with writers of its own.
+        """
+        _ = self.sharing
+        ticket = object()
+        self._members_callbacks[ticket] = callback
+        return lambda: self._members_callbacks.pop(ticket, None) and None
+
     @property
     def presence(self) -> Presence:
         """Who is at the document now: this session, as far as it says so, and the others.
@@ -787,6 +965,10 @@ class WalStore(StoreEditing):
             rejected=() if document is None else tuple(document.rejected()),
             unreadable=0 if document is None else document.unreadable,
             is_read_only=document is not None and document.is_read_only,
+            rollback=None if document is None else document.rollback,
+            stranded=0 if document is None else document.stranded,
+            refused=self.refused,
+            may_write=self._may_write(),
         )
 
     def on_status(self, callback: Callable[[StoreStatus], None]) -> Callable[[], None]:
@@ -867,12 +1049,16 @@ class WalStore(StoreEditing):
         if isinstance(event, Fork):
             self._forks.append(event)
         if isinstance(event, Rejection) and self._document is not None:
-            self._look_at_members()
+            self._lookout.suspect()
         if self._on_event is not None:
             self._call(self._on_event, event)
 
     def _reason(self, state: State, network: str) -> str:
-        if self._failure is not None:
+        rollback = None if self._document is None else self._document.rollback
+        if rollback is not None:
+            return f"the log was rolled back: {rollback}; accept_rollback() goes on with it"
+        # A roll-back that was accepted is no failure, although it was one when it was met.
+        if self._failure is not None and not isinstance(self._failure, RollbackDetectedError):
             return str(self._failure)
         return "" if state == "live" else network
 
@@ -889,7 +1075,13 @@ class WalStore(StoreEditing):
         """What failed is tried again when a connection was made, not whenever something fails."""
         was_live, self._was_live = self._was_live, self.status.state == "live"
         if self._was_live and not was_live and self._syncer is not None:
+            # Another relay may answer, or one that takes more by now, or one that was put back.
+            if self._replica is not None:
+                self._replica.doubt()
+            self._syncer.look()
+            self.document.retry_refused()
             self._syncer.nudge()
+            self._lookout.told()
         self._tell_status()
 
     def _tell_status(self) -> None:
@@ -916,6 +1108,10 @@ class WalStore(StoreEditing):
         log_id = log_of(self.key)
         if log_id is not None:
             self._file.log_id = log_id
+
+    def _remember_snapshot(self, document: WalDocument) -> None:
+        if self._replica is not None:
+            self._replica.note_snapshot(document.snapshot_ts)
 
     def _keep_state_if_due(self) -> None:
         has_hole = self._replica is not None and self._replica.has_hole

@@ -5,7 +5,8 @@
 - A transport that can be followed is followed: there is no polling. Others are asked every so
   often, more often while something comes.
 - A failure that may pass is tried again, later and later; one that may not is shown, and tried
-  again only when something has changed.
+  again only when something has changed. An element that was refused for good is not sent again
+  before that; whether its author may write by now is asked once in a while.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from walstore.document.ports import Transport
+from walstore.document.ports import ElementRefusedError, Transport
 from walstore.errors import PeerError, StorageError, TransportError, WalStoreError
 
 # A transport that cannot be followed is asked this often: while something comes, and at last.
@@ -25,6 +26,9 @@ _POLL_S_MAX = 30.0
 # After a failure that may pass.
 _RETRY_S_MIN = 0.5
 _RETRY_S_MAX = 30.0
+
+# How often it is asked whether an author who may not write may do so by now.
+_REFUSED_S = 60.0
 
 
 class Followed(Protocol):
@@ -58,7 +62,7 @@ class Synced(Protocol):
 
 
 class Syncer:
-    """The two tasks of one store: one sends, one receives."""
+    """The tasks of one store: one sends, one receives, one looks when there is no news."""
 
     def __init__(
         self,
@@ -96,6 +100,7 @@ class Syncer:
         self._now = now
         self._edited = asyncio.Event()
         self._nudged = asyncio.Event()
+        self._doubted = asyncio.Event()
 
     def edited(self) -> None:
         """Something was edited, and is to be sent before long."""
@@ -105,11 +110,16 @@ class Syncer:
         """Something has changed: try now what failed before."""
         self._nudged.set()
 
+    def look(self) -> None:
+        """There may be another log than before: pull now, whether or not there is news."""
+        self._doubted.set()
+
     async def run(self) -> None:
         """Send and receive, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._send_all())
             tasks.create_task(self._receive_all())
+            tasks.create_task(self._look_all())
 
     async def _send_all(self) -> None:
         while True:
@@ -146,6 +156,12 @@ class Syncer:
                 self._note(synced.receive, error)
                 await self._pause(_RETRY_S_MAX)
 
+    async def _look_all(self) -> None:
+        while True:
+            await self._doubted.wait()
+            self._doubted.clear()
+            await self._insist(self._synced.receive)
+
     async def _poll(self) -> None:
         wait_s = _POLL_S_MIN
         while True:
@@ -165,7 +181,7 @@ class Syncer:
                 return None
             except WalStoreError as error:
                 self._note(work, error)
-                await self._pause(wait_s if _may_pass(error) else _RETRY_S_MAX)
+                await self._pause(_pause_s(error, wait_s))
                 wait_s = min(wait_s * 2, _RETRY_S_MAX)
             else:
                 self._note(work, None)
@@ -178,9 +194,12 @@ class Syncer:
             return
         self._on_failure(next(iter(self._failures.values()), None))
 
-    async def _pause(self, seconds: float) -> None:
-        """Wait, but not longer than until something has changed."""
+    async def _pause(self, seconds: float | None) -> None:
+        """Wait, but not longer than until something has changed; None: just for that."""
         self._nudged.clear()
+        if seconds is None:
+            await self._nudged.wait()
+            return
         sleeping = asyncio.ensure_future(self._sleep(seconds))
         nudged = asyncio.ensure_future(self._nudged.wait())
         try:
@@ -188,6 +207,13 @@ class Syncer:
         finally:
             sleeping.cancel()
             nudged.cancel()
+
+
+def _pause_s(error: WalStoreError, wait_s: float) -> float | None:
+    """How long to wait after a failure; None if nothing but a change can help."""
+    if isinstance(error, ElementRefusedError):
+        return _REFUSED_S if error.is_of_author else None
+    return wait_s if _may_pass(error) else _RETRY_S_MAX
 
 
 def _may_pass(error: WalStoreError) -> bool:

@@ -11,17 +11,19 @@
 - A selection is kept as anchors, and given back as positions of the document as it is then.
 - The stack keeps the newest steps, within named limits, and goes through JSON. What it reads is
   checked whole: a damaged stack is an empty one that says so.
+- It can be pushed to before what was kept of it is read: that is put under it later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
 from walstore.canon import canonical_bytes
 from walstore.crdt import WalCrdt
 from walstore.document.anchors import Anchor, anchor_at, resolve
+from walstore.document.remaking import Alias
 from walstore.document.undoing import Aliases, Step
 from walstore.errors import MalformedError, UsageError
 from walstore.store.undo_pile import Pile
@@ -126,6 +128,10 @@ class UndoStack:
         # What is being undone has made this edit; only while it is.
         self._is_moving = False
         self._made: Step | None = None
+        # Whether anything was pushed, and whether anything else than that was done, since it was
+        # kept whole.
+        self.has_pushed = False
+        self.is_changed = False
 
     @property
     def can_undo(self) -> bool:
@@ -151,8 +157,10 @@ class UndoStack:
             self._note(step)
             return
         self._redo.clear()
+        self.has_pushed = True
         top = self._undo.top
         if top is not None and self._is_continued(step, top.step, now_ms):
+            self.is_changed = self.is_changed or top.is_frozen
             top.step.join(step)
             top.after = None
         else:
@@ -207,11 +215,45 @@ class UndoStack:
         done = self._move(document, self._redo, self._undo)
         return done and Undone(self._found(document, done.after), done.lost)
 
+    def rename(self, aliases: Iterable[Alias]) -> None:
+        """Take note that elements and writes of edits were made anew, and as which."""
+        if self._undo or self._redo:
+            self.is_changed = True
+            for name, ids, clock in aliases:
+                self._aliases.add(name, ids, clock)
+
+    def put_under(self, kept: UndoStack) -> None:
+        """Take what was kept as what came before all that was pushed here."""
+        self._undo = Pile([*kept._undo, *self._undo])
+        if not self.has_pushed:
+            self._redo = kept._redo
+        self._aliases, self.damage = kept._aliases, kept.damage
+        self._limit()
+
+    def append(self, moments: Iterable[Moment]) -> None:
+        """Take steps that were pushed to it once, after all that is here."""
+        for moment in moments:
+            self._redo.clear()
+            self._undo.append(moment)
+        self._limit()
+
+    def unfrozen(self) -> list[Moment]:
+        """The newest steps that can be undone and are not on file as they are."""
+        return self._undo.unfrozen()
+
+    def freeze(self) -> None:
+        """Take note that all of it is on file as it is."""
+        for pile in (self._undo, self._redo):
+            for moment in pile:
+                moment.is_frozen = True
+        self.has_pushed = self.is_changed = False
+
     def clear(self) -> None:
         """Forget everything."""
         self._undo.clear()
         self._redo.clear()
         self._aliases.clear()
+        self.is_changed = True
         self.boundary()
 
     def to_json(self) -> dict[str, Any]:
@@ -263,6 +305,7 @@ class UndoStack:
         if self._is_moving:
             raise UndoInProgressError
         self.boundary()
+        self.is_changed = True
         self._has_batched = False
         lost = 0
         while source:

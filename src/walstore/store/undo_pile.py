@@ -30,6 +30,15 @@ class Pile:
         """The moments, the oldest first."""
         return iter(self._moments)
 
+    def unfrozen(self) -> list[Moment]:
+        """The newest moments that are not on file as they are, the oldest first."""
+        found: list[Moment] = []
+        for moment in reversed(self._moments):
+            if moment.is_frozen:
+                break
+            found.append(moment)
+        return found[::-1]
+
     @property
     def top(self) -> Moment | None:
         """The newest moment, None if there is none."""

@@ -45,14 +45,19 @@ class Selection(NamedTuple):
 
 
 class Moment:
-    """A step, and what was selected before and after it."""
+    """A step, and what was selected before and after it.
 
-    __slots__ = ("_bytes_about", "after", "before", "step")
+    Attributes:
+        is_frozen: Whether it is on file as it is.
+    """
+
+    __slots__ = ("_bytes_about", "after", "before", "is_frozen", "step")
 
     def __init__(self, step: Step, before: Selection | None, after: Selection | None) -> None:
         self.step = step
         self.before = before
         self.after = after
+        self.is_frozen = False
         self._bytes_about: int | None = None
 
     def close(self) -> int:

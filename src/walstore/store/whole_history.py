@@ -37,6 +37,14 @@ class WholeHistory:
         """
         return self._document.diff(before, after)
 
-    def blame(self, name: str) -> Sequence[Blame]:
-        """Who wrote each stretch of a text or list, and in which element."""
-        return self._document.blame(name)
+    def blame(self, name: str, *, at: int | None = None) -> Sequence[Blame]:
+        """Who wrote each stretch of a text or list, and in which element.
+
+        Args:
+            name: The text or list.
+            at: As of the version with this `ts`; as of the newest if left out.
+
+        Raises:
+            ValueError: There is no such version.
+        """
+        return self._document.blame(name, at=at)

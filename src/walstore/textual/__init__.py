@@ -2,10 +2,10 @@
 
 - `CollabTextArea` is a text that is edited together.
 - The `bind_` functions tie ordinary widgets to paths.
-- `author_color` and `name_of` are what to show of somebody who is here.
+- `author_color` and `name_of` are what to show of somebody who is here, `Cursor` is where they are.
 """
 
-from walstore.store.presence import Person
+from walstore.store.presence import Cursor, Person
 from walstore.textual.bindings import (
     Binding,
     bind_input,
@@ -21,6 +21,7 @@ from walstore.textual.text_document import shown
 __all__ = [
     "Binding",
     "CollabTextArea",
+    "Cursor",
     "NotTextError",
     "Person",
     "RemoteCaret",

@@ -173,7 +173,9 @@ class _RowsBinding(Binding):
 
     def _values(self) -> list[Any]:
         values = self._read(())
-        return list(values) if isinstance(values, list | tuple) else []
+        # A list of nothing but characters reads as a text: each of them is a value here.
+        is_text = isinstance(values, str) and self.store.document.kind(self.path) == "text"
+        return list(values) if is_text or isinstance(values, list | tuple) else []
 
 
 class _OptionsBinding(_RowsBinding):

@@ -126,6 +126,10 @@ class Counts:
 
     def splice(self, start: int, stop: int, values: Sequence[int]) -> None:
         """Put counts in the place of those from `start` to `stop`."""
+        respliced = _respliced(self._root, start, stop, values)
+        if respliced is not None:
+            self._root = respliced
+            return
         left, rest = _split(self._root, start)
         _, right = _split(rest, stop - start)
         # The cut leaves become whole again, so that they do not crumble under many edits.
@@ -143,6 +147,25 @@ def _built(values: list[int]) -> _Node:
         return _Leaf(values)
     half = len(values) // 2
     return _Branch(_built(values[:half]), _built(values[half:]))
+
+
+def _respliced(node: _Node, start: int, stop: int, values: Sequence[int]) -> _Node | None:
+    """A splice within one leaf, which keeps the tree's shape: what a key-press does.
+
+    None if it is none, or if the leaf would become empty or too large.
+    """
+    if isinstance(node, _Leaf):
+        if not 0 < node.size - (stop - start) + len(values) <= _LEAF_SIZE_MAX:
+            return None
+        return _Leaf([*node.values[:start], *values, *node.values[stop:]])
+    size = node.left.size
+    if stop <= size:
+        left = _respliced(node.left, start, stop, values)
+        return None if left is None else _Branch(left, node.right)
+    if start < size:
+        return None
+    right = _respliced(node.right, start - size, stop - size, values)
+    return None if right is None else _Branch(node.left, right)
 
 
 def _joined(left: _Node, right: _Node) -> _Node:

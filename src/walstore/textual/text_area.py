@@ -104,8 +104,13 @@ class CollabTextArea(TextView):
         self.path = path
         self._presence = presence
         self._subscriptions: list[Closable] = []
+        self._has_size = False
         self._is_text = True
         self._read_version = -1
+        # What was told while there is more to come: a page of the log is folded as a whole.
+        self._coming: list[Splice] = []
+        # Whether something is shown that was not told yet, and may be told with something else.
+        self._is_ahead = False
         self._anchors = HEAD, HEAD
         self._last_places: dict[str, tuple[str, Anchor]] = {}
         # Whose change is being shown: an edit made here, an undo or redo of one, or any other.
@@ -132,6 +137,18 @@ class CollabTextArea(TextView):
         self._subscriptions = []
         self._say(None)
 
+    def on_resize(self) -> None:
+        """Keep in view whom we follow, or else where we write: everything is wrapped anew."""
+        if self._has_size:
+            self.call_after_refresh(self._look_again)
+        self._has_size = True
+
+    def _look_again(self) -> None:
+        if self.following is not None:
+            self._watch_following(self.following)
+        elif self.has_focus:
+            self.scroll_cursor_visible()
+
     # ── editing ────────────────────────────────────────────────────────────────────────
 
     def edit(self, edit: Edit) -> EditResult:
@@ -143,7 +160,11 @@ class CollabTextArea(TextView):
         document = self.document
         inserted = _cleaned(edit.text)
         start, stop = document.position(edit.top), document.position(edit.bottom)
-        replaced = document.get_text_range(edit.top, edit.bottom)
+        if self._coming:
+            # An answer to what is being told, which has not all been shown yet.
+            missed = self._catch_up()
+            start, stop = moved(start, *missed), moved(stop, *missed)
+        replaced = document.get_text_range(document.location(start), document.location(stop))
         end = start + len(inserted)
         self._caret = None if edit.maintain_selection_offset else end
         if not self._write(start, stop - start, inserted):
@@ -176,6 +197,7 @@ class CollabTextArea(TextView):
             if self.document.size != self.store.document.length(self.path):
                 # It is told later, because it is part of a batch or an answer to something.
                 self._catch_up()
+                self._is_ahead = True
         except WalStoreError as error:
             self.post_message(self.Refused(self, error))
             return False
@@ -212,26 +234,47 @@ class CollabTextArea(TextView):
             call_in_app(self, self._take, change)
 
     def _take(self, change: Change) -> None:
-        if not self._is_text or change.kind != "text" or not isinstance(change.delta, Splices):
+        is_odd = self._is_ahead or not self._is_text or change.kind != "text"
+        self._is_ahead = False
+        if is_odd or not isinstance(change.delta, Splices):
             self._catch_up()
             return
+        is_first = not self._coming
+        self._coming += change.delta.splices
+        size = self.document.size + sum(map(_growth, self._coming))
+        if size == self.store.document.length(self.path):
+            self._show_coming()
+        elif is_first:
+            self.call_later(self._expect_nothing)
+
+    def _show_coming(self) -> None:
+        splices, self._coming = self._coming, []
         try:
-            self._show(change.delta.splices)
+            self._show(splices)
         except IndexError:
             self._catch_up()
-        else:
-            if self.document.size != self.store.document.length(self.path):
-                self._catch_up()
 
-    def _catch_up(self) -> None:
-        """Show what the store holds, whatever was shown; something that is no text as none."""
+    def _expect_nothing(self) -> None:
+        """All was told; if that does not make what the store holds, look at it."""
+        if self._coming:
+            self._catch_up()
+
+    def _catch_up(self) -> tuple[int, int, str]:
+        """Show what the store holds, whatever was shown; something that is no text as none.
+
+        Returns:
+            The edit that was missing, as a `Splice`.
+        """
         document = self.store.document
         self._is_text = document.kind(self.path) in (None, "text")
         self._read_version = document.version
+        self._coming = []
         wanted = self.store.text(self.path) if self._is_text else ""
         before = self.document.text
+        missed = _difference(before, wanted)
         if wanted != before:
-            self._show([_difference(before, wanted)])
+            self._show([Splice(*missed)])
+        return missed
 
     def _show(self, splices: Iterable[Splice]) -> None:
         """Take edits in, and draw what has changed.
@@ -317,11 +360,16 @@ class CollabTextArea(TextView):
             with suppress(WalStoreError):
                 self._presence.move(cursor)
 
-    def _people_changed(self, _: list[Person]) -> None:
-        call_in_app(self, self._find_carets)
+    def _people_changed(self, others: list[Person]) -> None:
+        call_in_app(self, self._show_people, others)
 
     def _find_carets(self) -> None:
-        others = [] if self._presence is None or not self._is_text else self._presence.others()
+        if self._presence is not None:
+            self._show_people(self._presence.others())
+
+    def _show_people(self, others: list[Person]) -> None:
+        if not self._is_text:
+            others = []
         here = set(map(session_of, others))
         self._last_places = {
             session: place for session, place in self._last_places.items() if session in here
@@ -341,6 +389,10 @@ class CollabTextArea(TextView):
             self._last_places[session] = cursor.path, anchor_at(crdt, cursor.path, cursor.position)
             return person
         path, anchor = self._last_places.get(session, ("", HEAD))
+        if path != person.path:
+            # They are elsewhere, or nowhere: where they were is nobody's place any more.
+            self._last_places.pop(session, None)
+            return person
         position = resolve(crdt, path, anchor) if path == self.path else None
         return person if position is None else replace(person, cursor=Cursor(path, position))
 
@@ -360,8 +412,11 @@ def _cleaned(text: str) -> str:
     return _HALVES.sub("\ufffd", _NEWLINES.sub("\n", text))
 
 
-def _difference(before: str, after: str) -> Splice:
-    """The one edit that leads from a text to another."""
+def _growth(splice: Splice) -> int:
+    return len(splice.inserted) - splice.removed
+
+
+def _difference(before: str, after: str) -> tuple[int, int, str]:
+    """The one edit that leads from a text to another, as a `Splice`."""
     gap = trim(before, after, Gap(0, len(before), 0, len(after)))
-    removed = gap.old_end - gap.old_start
-    return Splice(gap.old_start, removed, after[gap.new_start : gap.new_end])
+    return gap.old_start, gap.old_end - gap.old_start, after[gap.new_start : gap.new_end]

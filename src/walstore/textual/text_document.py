@@ -143,11 +143,12 @@ class TextDocument(DocumentBase):
         (top, left), (bottom, right) = start, old_end
         raw = inserted.split("\n")
         end_column = len(raw[-1]) + (left if len(raw) == 1 else 0)
-        raw[-1] += self._raw[bottom][right:]
-        raw[0] = self._raw[top][:left] + raw[0]
+        # One code point stands for one, so what was shown of the lines around it still is.
         lines = list(map(shown, raw))
-        self._raw[top : bottom + 1] = raw
-        self._lines[top : bottom + 1] = lines
+        for those, kept in ((raw, self._raw), (lines, self._lines)):
+            those[-1] += kept[bottom][right:]
+            those[0] = kept[top][:left] + those[0]
+            kept[top : bottom + 1] = those
         self._sizes.splice(top, bottom + 1, [len(line) + 1 for line in raw])
         if self._widths is not None:
             indent_width, widths = self._widths

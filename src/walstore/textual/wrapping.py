@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 
 from rich.cells import cell_len, split_graphemes
@@ -22,6 +23,10 @@ from walstore.textual.counts import Counts
 from walstore.textual.text_document import TextDocument
 
 _WHOLE: list[int] = []
+
+# Texts of which every character fills one cell, and of whose spaces `\xa0` is the only other one:
+# Latin, Greek and Cyrillic ones with their punctuation.
+_is_even = re.compile("[ -~\xa0-\xac\xae-\u02ff\u0370-\u0482\u2010-\u2027]*").fullmatch
 
 
 class Wrapping(WrappedDocument):
@@ -56,6 +61,8 @@ class Wrapping(WrappedDocument):
         width = self._width
         if not width or (len(line) <= width and line.isascii() and "\t" not in line):
             return _WHOLE
+        if _is_even(line):
+            return even_breaks(line, width)
         return compute_wrap_offsets(line, width, tab_size=self._tab_width)
 
     @property
@@ -108,7 +115,8 @@ class Wrapping(WrappedDocument):
         line = self.document[line_index]
         stretch = line[start:stop]
         if "\t" not in stretch:
-            return cell_len(stretch)
+            # Plain text need not be measured, nor remembered for the next time.
+            return len(stretch) if stretch.isascii() else cell_len(stretch)
         first = line.count("\t", 0, start)
         tabs = self.get_tab_widths(line_index)[first : first + stretch.count("\t")]
         return cell_len(stretch.replace("\t", "")) + sum(tabs)
@@ -139,10 +147,10 @@ class Wrapping(WrappedDocument):
 
     def _column_at(self, line_index: int, start: int, stop: int, x: int) -> int:
         line = self.document[line_index]
-        tabs = iter(self.get_tab_widths(line_index)[line.count("\t", 0, start) :])
         stretch = line[start:stop]
         if stretch.isascii() and "\t" not in stretch:
             return min(start + x, stop)
+        tabs = iter(self.get_tab_widths(line_index)[line.count("\t", 0, start) :])
         for first, _, width in split_graphemes(stretch.replace("\t", " "))[0]:
             x -= next(tabs) if stretch[first] == "\t" else width
             if x < 0:
@@ -167,6 +175,31 @@ class Navigator(DocumentNavigator):
         if column >= len(line):
             return super().get_location_right(location)
         return row, next_column(line, column)
+
+
+def even_breaks(line: str, width: int) -> list[int]:
+    """Where a line breaks of which every character fills one cell.
+
+    It breaks before words, and within what is longer than a row. Spaces go with the word before
+    them. Textual has the same rule for any characters; a row costs it each of its characters.
+    """
+    line = line.replace("\xa0", " ")
+    breaks = []
+    start = 0
+    while len(line) - start > width:
+        start = _next_break(line, start, start + width)
+        breaks.append(start)
+    return breaks
+
+
+def _next_break(line: str, start: int, stop: int) -> int:
+    """Where a row ends that has no room for what is at `stop`."""
+    end = stop
+    if line[stop] == " ":
+        # The word before these spaces does not fit with all of them.
+        end = start + len(line[start:stop].rstrip(" "))
+    space = line.rfind(" ", start, end)
+    return stop if space < 0 else space + 1
 
 
 def previous_column(line: str, column: int) -> int:

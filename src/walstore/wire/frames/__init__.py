@@ -33,6 +33,7 @@ from walstore.wire.frames.relay import (
     EventStatus,
     FeedStatus,
     Hello,
+    Kept,
     Ok,
     Presence,
     Record,
@@ -47,8 +48,12 @@ from walstore.wire.frames.relay import (
 
 PROTOCOL_VERSION = 1
 
+# What a relay says that it can do: tell who follows a document when its records are replaced.
+RECORDS_FEATURE = "records"
+
 __all__ = [
     "PROTOCOL_VERSION",
+    "RECORDS_FEATURE",
     "Append",
     "Auth",
     "Challenge",
@@ -69,6 +74,7 @@ __all__ = [
     "GetSnapshot",
     "Hello",
     "KeepRecord",
+    "Kept",
     "Ok",
     "Presence",
     "PublishGrant",

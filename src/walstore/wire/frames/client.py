@@ -69,7 +69,10 @@ class Append(NamedTuple):
 
 
 class Pull(NamedTuple):
-    """Asks for the elements above a checkpoint, and, if it is live, for those to come."""
+    """Asks for the elements above a checkpoint, and, if it is live, for those to come.
+
+    With records, a live one is also told when a record of the document was replaced.
+    """
 
     ref: str
     document: str
@@ -77,6 +80,7 @@ class Pull(NamedTuple):
     after: int
     limit: int
     is_live: bool
+    with_records: bool = False
 
 
 class PullTail(NamedTuple):
@@ -194,6 +198,8 @@ def client_frame(frame: ClientFrame) -> bytes:
             return orjson.dumps(["GRANT", *frame])
         case Pull():
             options = {"after": frame.after, "limit": frame.limit, "live": frame.is_live}
+            if frame.with_records:
+                options["records"] = True
             return orjson.dumps(["PULL", frame.ref, frame.document, {**options, **_log(frame.log)}])
         case PullTail():
             options = {"upto": frame.upto, "last": frame.last}
@@ -298,7 +304,7 @@ def _append(members: list[Any], text: bytes) -> Append:
     )
 
 
-_PULL = frozenset({"after", "limit", "live", "log", "upto", "last"})
+_PULL = frozenset({"after", "limit", "live", "log", "records", "upto", "last"})
 
 
 def _pull(members: list[Any], _: bytes) -> Pull | PullTail:
@@ -306,7 +312,7 @@ def _pull(members: list[Any], _: bytes) -> Pull | PullTail:
     options = options_of(options, _PULL)
     ref, document, log = read_ref(ref), read_document(document), read_log(options.get("log"))
     if "upto" in options or "last" in options:
-        if options.keys() & {"after", "limit", "live"}:
+        if options.keys() & {"after", "limit", "live", "records"}:
             raise WrongError("`upto` and `last` stand alone")
         upto = integer_of(options.get("upto"), "`upto`")
         last = integer_of(options.get("last"), "`last`", PULL_ELEMENTS_MAX, 1)
@@ -318,6 +324,7 @@ def _pull(members: list[Any], _: bytes) -> Pull | PullTail:
         integer_of(options.get("after"), "`after`"),
         integer_of(options.get("limit", PULL_ELEMENTS_MAX), "`limit`", PULL_ELEMENTS_MAX, 1),
         boolean_of(options.get("live", False), "`live`"),
+        boolean_of(options.get("records", False), "`records`"),
     )
 
 

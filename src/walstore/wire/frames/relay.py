@@ -21,6 +21,7 @@ from walstore.wire.frames.fields import (
     object_of,
     read_array,
     read_document,
+    read_record_name,
     read_record_text,
     read_ref,
     read_revision,
@@ -29,6 +30,9 @@ from walstore.wire.frames.fields import (
     text_of,
 )
 from walstore.wire.limits import FRAME_BYTES_MAX, SNAPSHOT_PIECE_SIZE
+
+# What a relay can do beside what all of them can; a newer one may know more than anybody asks.
+_FEATURES_MAX = 64
 
 
 class Hello(NamedTuple):
@@ -39,6 +43,7 @@ class Hello(NamedTuple):
     challenge: str
     limits: Mapping[str, int]
     software: str
+    features: tuple[str, ...] = ()
 
 
 class Challenge(NamedTuple):
@@ -106,6 +111,14 @@ class Record(NamedTuple):
     log: str
 
 
+class Kept(NamedTuple):
+    """A record of a document that is followed was replaced."""
+
+    ref: str
+    name: str
+    revision: str
+
+
 class FeedStatus(NamedTuple):
     """Where a changes feed starts."""
 
@@ -166,6 +179,7 @@ RelayFrame = (
     | EndOfStored
     | SnapshotPiece
     | Record
+    | Kept
     | FeedStatus
     | Events
     | EventStatus
@@ -195,6 +209,8 @@ def relay_frame(frame: RelayFrame) -> bytes:
         case Record():
             record = [frame.ref, frame.revision, frame.text, {"log": frame.log}]
             return orjson.dumps(["RECORD", *record])
+        case Kept():
+            return orjson.dumps(["KEPT", *frame])
         case FeedStatus():
             return orjson.dumps(["STATUS", *frame])
         case Events():
@@ -261,12 +277,16 @@ def _hello(members: list[Any], _: bytes) -> Hello:
     if type(protocol) is not list or not all(type(each) is int for each in protocol):
         raise WrongError("`protocol` is not an array of versions")
     limits = object_of(limits, "`limits`")
+    features = hello.get("features", [])
+    if type(features) is not list or len(features) > _FEATURES_MAX:
+        raise WrongError("`features` is not a short array")
     return Hello(
         tuple(protocol),
         hex_of(hello.get("relay"), "`relay`", 32),
         hex_of(hello.get("challenge"), "`challenge`", 64),
         {name: integer_of(limit, "a limit") for name, limit in limits.items()},
         text_of(hello.get("software"), "`software`", 200),
+        tuple([text_of(feature, "a feature", 64) for feature in features]),
     )
 
 
@@ -365,6 +385,11 @@ def _record(members: list[Any], _: bytes) -> Record:
     )
 
 
+def _kept(members: list[Any], _: bytes) -> Kept:
+    ref, name, revision = take(members, 3)
+    return Kept(read_ref(ref), read_record_name(name), hex_of(revision, "the revision", 64))
+
+
 def _feed_status(members: list[Any], _: bytes) -> FeedStatus:
     ref, status = take(members, 2)
     return FeedStatus(read_ref(ref), object_of(status, "the status"))
@@ -418,6 +443,7 @@ _RELAY_READERS: dict[str, Callable[[list[Any], bytes], RelayFrame]] = {
     "EOSE": _end_of_stored,
     "SNAPSHOT": _snapshot_piece,
     "RECORD": _record,
+    "KEPT": _kept,
     "STATUS": _feed_status,
     "EVENTS": _events,
     "EVENT-STATUS": _event_status,

@@ -1,0 +1,291 @@
+"""Folds one document's log in parts, without opening it: for archives, and for many at once.
+
+    kept state ─┐
+    snapshots ──┼─► DocumentLog ─► value, what was noticed, state to keep ─► …
+    elements ───┘
+
+- It is the fold that a document makes of its log, by the same code; nothing here has a meaning of
+  its own. However the log is cut into parts, the value and the kept state are the same, byte for
+  byte, as if it had been folded at once.
+- The kept state is a snapshot that the folder has signed for itself. It is believed under no other
+  key, and published nowhere.
+- Elements that nothing proves, or that no key opens, are counted and remembered by name. Once one
+  of them may count, only the whole log tells what it folds to: the answer is then `ReadAgain`.
+  The same holds when others may write than before.
+- Snapshots of those with the role count where they have let go of something, as for whoever opens
+  the document; and where the elements below them are gone.
+- No clock is asked, and nothing is random.
+- As in a log that is read page by page, at most `UNPROVEN_MAX` elements wait for a proof. Counts
+  take it that a log holds each element once, as relays see to; the value does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from walstore.canon import Json
+from walstore.crdt import WalCrdt
+from walstore.crdt.nodes import Node, NodeSequence
+from walstore.crdt.packed_state import StateTooLargeError
+from walstore.document.entries import Entry
+from walstore.document.events import Fork, Gap, Rejection
+from walstore.document.fold_note import NOTE_NAME, FoldNote
+from walstore.document.fold_rules import FoldRules
+from walstore.document.fold_start import (
+    NotEnoughError,
+    Start,
+    above,
+    based,
+    check_vouching,
+    read_kept,
+    resumed,
+)
+from walstore.document.log import UNPROVEN_MAX, Reading
+from walstore.document.opening import started
+from walstore.document.ports import RawElement
+from walstore.document.snapshot import make_snapshot, newest_cut
+from walstore.errors import MalformedError
+from walstore.sealed.encryptor import PlainEncryptor
+from walstore.sealed.outcomes import SealRejectedError
+from walstore.signed.chain import Head
+from walstore.signed.identity import Identity
+from walstore.wire.envelope import Profile
+
+__all__ = ["FoldRules", "Folded", "ReadAgain", "fold", "kept_sharing"]
+
+_PLAIN = PlainEncryptor()
+
+
+class Folded(NamedTuple):
+    """What a log folds to, as far as it was read.
+
+    Attributes:
+        value: The document.
+        state: What to go on from; None without an identity, or if it is too large to be kept.
+        upto_ts: How far the log was read.
+        elements: How many elements were good, since the base.
+        authors: Who wrote, sorted.
+        rejected: How many elements were rejected, since the base.
+        unreadable: How many wait for a key, since the base.
+        gaps: What is missing now.
+        rejections: What was rejected in this part, with its reason.
+        forks: Clocks that were used twice, as far as both uses are in this part.
+        is_deleted: Whether the document was deleted, and nothing was written since.
+    """
+
+    value: dict[str, Any]
+    state: dict[str, Any] | None
+    upto_ts: int
+    elements: int
+    authors: list[str]
+    rejected: int
+    unreadable: int
+    gaps: list[Gap]
+    rejections: list[Rejection]
+    forks: list[Fork]
+    is_deleted: bool
+
+
+class ReadAgain(NamedTuple):
+    """A part is not enough: the document has to be folded anew, from all that there is of it."""
+
+    reason: str
+
+
+def fold(
+    rules: FoldRules,
+    elements: Sequence[RawElement],
+    *,
+    identity: Identity | None,
+    previous: Mapping[str, Any] | None = None,
+    snapshots: Iterable[object] = (),
+    gone_upto: int = 0,
+    is_final: bool = False,
+    is_ahead: bool = False,
+) -> Folded | ReadAgain:
+    """Fold a part of a log on top of what was folded before.
+
+    Args:
+        rules: Who is believed.
+        elements: The part, in the order of the log.
+        identity: Who keeps states: it has signed the previous one, and signs the next.
+        previous: The state that was kept of all before; None at the beginning of the log.
+        snapshots: The snapshots of the document that were stored meanwhile, in their order.
+        gone_upto: Elements up to this `ts` may be missing from the part.
+        is_final: Whether there is nothing to read again: what is at hand has to do.
+        is_ahead: Whether the part reaches further than later parts begin: what they repeat of it
+            is passed over.
+
+    Returns:
+        What it folds to; or that the whole log is needed, and why. With `is_final` that is so only
+        if elements are gone and nothing that is believed stands for them.
+    """
+    noticed: list[Rejection] = []
+    try:
+        start = resumed(rules, identity, previous, is_final=is_final)
+        start = based(rules, start, snapshots, gone_upto, noticed, is_final=is_final)
+        part = above(elements, start.note.base_ts)
+        if not is_final:
+            check_vouching(start.note, part)
+    except NotEnoughError as error:
+        return ReadAgain(str(error))
+    return _Fold(rules, start, is_ahead=is_ahead).read(part, noticed, identity)
+
+
+def kept_sharing(
+    document_key: str, *, identity: Identity, previous: Mapping[str, Any] | None
+) -> Json:
+    """What the rules of a kept state were made of; None if there is none of this identity's."""
+    try:
+        return None if previous is None else read_kept(document_key, identity, previous)[1].sharing
+    except (MalformedError, SealRejectedError):
+        return None
+
+
+class _Fold:
+    """One reading of a part."""
+
+    def __init__(self, rules: FoldRules, start: Start, *, is_ahead: bool) -> None:
+        self._rules = rules
+        self._start = start
+        self._is_ahead = is_ahead
+        self._log = rules.new_log()
+        if start.snapshot is not None:
+            started(self._log, start.snapshot)
+            self._log.tracker.resume(start.note.unsettled)
+            # Here it is not the whole snapshot that was there before the cut.
+            self._log.covered = {**self._log.covered, **start.note.covered}
+        self._counted = {
+            (author, session): seq for author, session, seq in self._log.tracker.sessions()
+        }
+
+    def read(
+        self, part: Sequence[RawElement], noticed: list[Rejection], identity: Identity | None
+    ) -> Folded:
+        """Fold the elements, and say what came of it."""
+        log, base = self._log, self._start.snapshot
+        heads = dict(log.heads)
+        reading = log.read(part)
+        if log.is_out_of_order:
+            log.crdt = log.refolded(None if base is None else base.crdt)
+        rejections = _final(reading)
+        note = self._noted(part, rejections, reading)
+        crdt, cuts = log.crdt, self._start.cuts
+        return Folded(
+            value=crdt.materialize(),
+            state=None if identity is None else self._kept(identity, note, heads),
+            upto_ts=log.checkpoint,
+            elements=note.elements,
+            authors=list(note.authors),
+            rejected=note.rejected,
+            unreadable=note.unreadable,
+            gaps=sorted(log.tracker.gaps(), key=lambda gap: (*gap[:3], gap.session or "")),
+            rejections=noticed + rejections,
+            forks=[event for event in reading.events if isinstance(event, Fork)],
+            is_deleted=newest_cut(cuts).is_deletion and not crdt.names(),
+        )
+
+    def _noted(
+        self, part: Sequence[RawElement], rejections: list[Rejection], reading: Reading
+    ) -> FoldNote:
+        rules, log, before = self._rules, self._log, self._start.note
+        unproven = {
+            **before.unproven,
+            **{link: author for link, author in log.unproven.items() if rules.is_writer(author)},
+        }
+        unreadable = len(log.unreadable)
+        authors = {part.author for part in reading.folded.parts}
+        return before._replace(
+            sharing=rules.sharing,
+            base_ts=log.checkpoint if self._is_ahead else before.base_ts,
+            writers_id=rules.writers_id,
+            keys_id=rules.keys_id if unreadable + before.unreadable else "",
+            elements=before.elements + len(part) - len(rejections) - unreadable,
+            rejected=before.rejected + len(rejections),
+            authors=tuple(sorted(authors.union(before.authors))),
+            unreadable=before.unreadable + unreadable,
+            unproven=dict(list(unproven.items())[-UNPROVEN_MAX:]),
+            unsettled=log.tracker.unsettled(),
+            covered=self._covered(),
+        )
+
+    def _covered(self) -> dict[str, int]:
+        """What was there before the last cut, as far as it is not just what is there now."""
+        if not self._start.cuts:
+            return {}
+        covered = self._log.covered
+        seqs = (self._log.tracker.seqs() or {}).items()
+        return {
+            replica: covered.get(replica, 0)
+            for replica, seq in seqs
+            if seq != covered.get(replica, 0)
+        }
+
+    def _kept(
+        self, identity: Identity, note: FoldNote, heads: dict[str, frozenset[Head]]
+    ) -> dict[str, Any] | None:
+        """The state, signed; None if no reader would accept it."""
+        log = self._log
+        _sort_nodes(log.crdt)
+        try:
+            return make_snapshot(
+                log.crdt,
+                document_key=self._rules.document_key,
+                upto_ts=log.checkpoint,
+                writer_seq=log.tracker.writer_seq(),
+                heads=self._newest(heads),
+                seqs=log.tracker.seqs(),
+                identity=identity,
+                # The value stands beside it: there is nothing to hide, and seals are random.
+                encryptor=_PLAIN,
+                profile=Profile.PACKED,
+                cuts=self._start.cuts,
+                note={NOTE_NAME: note.to_json()},
+            )
+        except StateTooLargeError:
+            return None
+
+    def _newest(self, heads: dict[str, frozenset[Head]]) -> dict[str, frozenset[Head]]:
+        """The last element of each author that went on with its session.
+
+        The ends of all branches would depend on what was read together with what.
+        """
+        counted = self._counted
+        for part in self._log.ledger.parts():
+            header = part.header if isinstance(part, Entry) else part
+            if header is None:
+                continue
+            session = part.author, header.session
+            if part.seq_last > counted.get(session, 0):
+                counted[session] = part.seq_last
+                head = Head(part.link_last, header.session, part.seq_last)
+                heads[part.author] = frozenset({head})
+        return heads
+
+
+def _final(reading: Reading) -> list[Rejection]:
+    """The rejections that still stand: some elements are proven by later ones."""
+    rejections = [event for event in reading.events if isinstance(event, Rejection)]
+    if not rejections:
+        return rejections
+    rejections.sort(key=lambda rejection: rejection.ts or 0)
+    times = {rejection.ts for rejection in rejections}
+    folded = {entry.ts: entry.element for entry in reading.folded if entry.ts in times}
+    return [
+        rejection
+        for rejection in rejections
+        if rejection.ts not in folded or rejection.evidence != folded[rejection.ts].as_json()
+    ]
+
+
+def _sort_nodes(crdt: WalCrdt) -> None:
+    """Forget in which order the elements of irregular lists came: it is lost when they are kept."""
+    for sequence in crdt.lists.values():
+        if isinstance(sequence, NodeSequence):
+            nodes = sorted(sequence.nodes.values(), key=_age)
+            sequence.nodes = {node.id: node for node in nodes}
+
+
+def _age(node: Node) -> tuple[int, str, str]:
+    return node.counter, node.replica, node.id

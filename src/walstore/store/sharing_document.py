@@ -1,0 +1,139 @@
+"""The open document of whoever shares it, and how it follows who counts.
+
+- After another roster, what was rejected may count, and what counted may not: the document is read
+  anew, if that makes any difference to what was read.
+- After other keys, what could not be opened is tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Protocol
+
+from walstore.document.events import Rejection
+from walstore.document.faults import RejectedElementsError, SequenceGapError
+from walstore.document.opening import Marks
+from walstore.errors import UsageError
+from walstore.signed.roster import Roster, counted_in
+from walstore.store.membership import Membership
+from walstore.store.sharing_known import Known, names_in
+
+# Rejections that a document holds as evidence are bounded; from here on some may be gone.
+_REJECTIONS_KNOWN_MAX = 1024
+
+
+class NotAttachedError(UsageError):
+    """This needs the open document: only that tells what somebody has written."""
+
+    def __init__(self) -> None:
+        super().__init__("attach the open document first: it tells what was written by whom")
+
+
+class SharedDocument(Protocol):
+    """What sharing asks of an open document; a `WalDocument` can do it."""
+
+    @property
+    def marks(self) -> Marks:
+        """How far it was read."""
+        ...
+
+    def rejected(self) -> list[Rejection]:
+        """What was not folded."""
+        ...
+
+    async def pull(self) -> int:
+        """Read what is new."""
+        ...
+
+    async def reread(self) -> int:
+        """Read everything anew: other elements count now than before."""
+        ...
+
+    async def retry_unreadable(self) -> int:
+        """Open what could not be opened before."""
+        ...
+
+    async def snapshot(self) -> dict[str, Any]:
+        """Publish a snapshot."""
+        ...
+
+
+class Attached:
+    """The document of one person, as far as there is one."""
+
+    def __init__(self, known: Known) -> None:
+        """Begin without one."""
+        self._known = known
+        self._document: SharedDocument | None = None
+        # What the document was read with.
+        self._read_with = (known.membership.roster, known.keys)
+
+    def attach(self, document: SharedDocument) -> None:
+        """Follow with a document that was opened just now."""
+        self._document = document
+        self._read_with = (self._known.membership.roster, self._known.keys)
+
+    @property
+    def document(self) -> SharedDocument | None:
+        """The document, if there is one."""
+        return self._document
+
+    def needed(self) -> SharedDocument:
+        """The document.
+
+        Raises:
+            NotAttachedError: There is none.
+        """
+        if self._document is None:
+            raise NotAttachedError
+        return self._document
+
+    async def pull(self) -> None:
+        """Read what is new; what is rejected or missing is told elsewhere."""
+        with suppress(RejectedElementsError, SequenceGapError):
+            await self.needed().pull()
+
+    async def counted(self, key: str) -> dict[str, int]:
+        """What somebody has written, as far as it can be read now."""
+        await self.pull()
+        return counted_in(self.needed().marks.seqs, key)
+
+    async def follow(self) -> None:
+        """Let the document follow what has changed since it was read."""
+        known, document = self._known, self._document
+        if document is None:
+            return
+        roster, keys = self._read_with
+        with suppress(RejectedElementsError, SequenceGapError):
+            if known.membership.roster is not roster and self._is_affected(document, roster):
+                await document.reread()
+            elif known.keys is not keys:
+                await document.retry_unreadable()
+        self._read_with = (known.membership.roster, known.keys)
+
+    def _is_affected(self, document: SharedDocument, former: Roster | None) -> bool:
+        """Whether something that the document was read with counts otherwise by now."""
+        now = self._known.membership
+        before = Membership(now.owner, former)
+        rejections = document.rejected()
+        rejected = {rejection.author for rejection in rejections}
+        is_full = len(rejections) >= _REJECTIONS_KNOWN_MAX
+        seqs = document.marks.seqs
+        for key in {*names_in(former), *names_in(now.roster)}:
+            is_changed = (before.is_writer(key), before.revoked(key)) != (
+                now.is_writer(key),
+                now.revoked(key),
+            )
+            if is_changed and (is_full or key in rejected or _is_beyond(seqs, key, now)):
+                return True
+        return False
+
+
+def _is_beyond(seqs: Mapping[str, int], key: str, membership: Membership) -> bool:
+    """Whether more was read of a key than counts."""
+    read = counted_in(seqs, key)
+    if not membership.is_writer(key):
+        return bool(read)
+    counted = membership.revoked(key)
+    return counted is not None and any(seq > counted.get(each, 0) for each, seq in read.items())

@@ -1,0 +1,346 @@
+"""Changes of who has part in a document reach everybody who has it open, while it is open."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.stores import ADA, BEN, CAM, KEY, PATIENCE_S, free_port, until
+from walstore.document.document import ALLOW_ANY
+from walstore.net import WebSocketTransport
+from walstore.relay import MemoryLog, Relay, SqliteLog
+from walstore.relay.session import Session
+from walstore.signed import Identity
+from walstore.signed.card import Card
+from walstore.store.lookout import _LOOK_S_MAX, _LOOK_S_MIN, Lookout
+from walstore.store.shared import NotSharedError
+from walstore.store.store import WalStore
+from walstore.wire.frames import Hello
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "sealed"])
+def is_sealed(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+@pytest.fixture
+async def relay() -> AsyncIterator[Relay]:
+    async with Relay.serve(MemoryLog()) as relay:
+        yield relay
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """Relays that do not tell of records."""
+    with pytest.MonkeyPatch.context() as patched:
+        hello = Session.hello
+
+        def without(session: Session, software: str) -> Hello:
+            return hello(session, software)._replace(features=())
+
+        patched.setattr(Session, "hello", without)
+        yield
+
+
+def owned(relay: Relay, is_sealed: bool) -> WalStore:
+    return WalStore.open(
+        KEY, identity=ADA, relay=relay.url, owner=ADA.public_key, is_sealed=is_sealed
+    )
+
+
+async def three(stack: AsyncExitStack, relay: Relay, is_sealed: bool) -> list[WalStore]:
+    """Ada, and Ben and Cam whom she has invited, all live with one text."""
+    ada = await stack.enter_async_context(owned(relay, is_sealed))
+    ada.set_text("note", "A")
+    await ada.flush()
+    stores = [ada]
+    for who in (BEN, CAM):
+        line = str(await ada.sharing.invite(Card.of(who)))
+        store = await stack.enter_async_context(WalStore.join(line, identity=who))
+        stores.append(store)
+    for store in stores:
+        await until([store], lambda store=store: store.text("note") == "A")  # type: ignore[misc]
+    return stores
+
+
+def may_write(store: WalStore, who: Identity) -> bool:
+    return store.sharing.membership.may_write(who.public_key)
+
+
+async def test_the_first_edit_of_somebody_new_is_seen_by_all(relay: Relay, is_sealed: bool) -> None:
+    async with AsyncExitStack() as stack:
+        ada = await stack.enter_async_context(owned(relay, is_sealed))
+        ada.set_text("note", "A")
+        await ada.flush()
+        first = str(await ada.sharing.invite(Card.of(BEN)))
+        ben = await stack.enter_async_context(WalStore.join(first, identity=BEN))
+        await until([ben], lambda: ben.text("note") == "A")
+        # Ben has been there since before Cam was invited.
+        second = str(await ada.sharing.invite(Card.of(CAM)))
+        cam = await stack.enter_async_context(WalStore.join(second, identity=CAM))
+        cam.set_text("note", "AC")
+        await cam.flush()
+        await until([ben], lambda: ben.text("note") == "AC")
+        await until([ada], lambda: ada.text("note") == "AC")
+        assert ben.status.rejected == ()
+
+
+async def test_the_first_edit_of_somebody_new_is_seen_where_the_relay_tells_nothing(
+    is_sealed: bool,
+) -> None:
+    with silent():
+        async with Relay.serve(MemoryLog()) as relay, AsyncExitStack() as stack:
+            ada = await stack.enter_async_context(owned(relay, is_sealed))
+            ada.set_text("note", "A")
+            await ada.flush()
+            first = str(await ada.sharing.invite(Card.of(BEN)))
+            ben = await stack.enter_async_context(WalStore.join(first, identity=BEN))
+            await until([ben], lambda: ben.text("note") == "A")
+            second = str(await ada.sharing.invite(Card.of(CAM)))
+            assert not may_write(ben, CAM)
+            cam = await stack.enter_async_context(WalStore.join(second, identity=CAM))
+            cam.set_text("note", "AC")
+            await cam.flush()
+            await until([ben], lambda: ben.text("note") == "AC")
+
+
+async def test_a_new_key_is_fetched_when_something_cannot_be_opened() -> None:
+    with silent():
+        async with Relay.serve(MemoryLog()) as relay, AsyncExitStack() as stack:
+            ada, ben, _ = await three(stack, relay, True)
+            keys = ben.sharing.keys
+            await ada.sharing.rotate()
+            assert ben.sharing.keys is keys
+            ada.set_text("note", "sealed anew")
+            await ada.flush()
+            await until([ben], lambda: ben.text("note") == "sealed anew")
+            assert ben.status.unreadable == 0
+
+
+async def test_whoever_is_revoked_is_told_at_once_and_so_are_the_others(
+    relay: Relay, is_sealed: bool
+) -> None:
+    async with AsyncExitStack() as stack:
+        ada, ben, cam = await three(stack, relay, is_sealed)
+        assert ben.status.may_write
+        await ada.sharing.revoke(BEN.public_key)
+        await until([ben], lambda: not ben.status.may_write)
+        ben["title"] = "unheard"
+        await until([ben], lambda: ben.status.refused is not None)
+        refused = ben.refused
+        assert refused is not None
+        assert refused.is_of_author
+        await until_known(cam, BEN, writes=False)
+        await until_keyed(cam, 2 if is_sealed else None)
+        # What is sealed from now on, Ben cannot open: Cam seals with the new key.
+        cam.set_text("note", "without Ben")
+        await cam.flush()
+        await until([ada], lambda: ada.text("note") == "without Ben")
+        assert "title" not in ada.view()
+        if is_sealed:
+            assert ben.text("note") == "A"
+        # Invited again, Ben goes on, and what waited is sent.
+        await ada.sharing.invite(Card.of(BEN))
+        await until([ben], lambda: ben.status.may_write)
+        await until([ada], lambda: ada.get("title") == "unheard")
+        await until([cam], lambda: cam.get("title") == "unheard")
+        assert ben.refused is None
+
+
+async def until_known(store: WalStore, who: Identity, *, writes: bool) -> None:
+    """Return once a store knows whether somebody may write."""
+    news = asyncio.Event()
+    end = store.on_members(lambda _: news.set())
+    async with asyncio.timeout(PATIENCE_S):
+        while may_write(store, who) is not writes:
+            await news.wait()
+            news.clear()
+    end()
+
+
+async def until_keyed(store: WalStore, epoch: int | None) -> None:
+    """Return once a store seals with the key of an epoch."""
+    async with asyncio.timeout(PATIENCE_S):
+        while epoch is not None:
+            keys = store.sharing.keys
+            if keys is not None and keys.current_epoch >= epoch:
+                return
+            await asyncio.sleep(0)
+
+
+async def test_what_changed_while_somebody_was_away_is_known_when_they_are_back(
+    tmp_path: Path,
+) -> None:
+    port = free_port()
+    with silent():
+        async with SqliteLog.open(tmp_path / "relay.db") as log, AsyncExitStack() as stack:
+            async with Relay.serve(log, port=port) as relay:
+                ada, ben, _ = await three(stack, relay, False)
+            await until([ben], lambda: ben.status.state != "live")
+            # Elsewhere, where Ben is not, another device of Ada's changes the roster.
+            async with Relay.serve(log) as elsewhere, owned(elsewhere, False) as other:
+                await other.sharing.revoke(BEN.public_key)
+            async with Relay.serve(log, port=port):
+                await until([ben], lambda: not ben.status.may_write)
+                assert ada.status.may_write
+
+
+async def test_an_app_is_told_who_has_part(relay: Relay) -> None:
+    async with AsyncExitStack() as stack:
+        ada, ben, cam = await three(stack, relay, False)
+        told: list[set[str]] = []
+        end = cam.on_members(
+            lambda people: told.append(
+                {each.public_key for each in people if "write" in each.roles}
+            )
+        )
+        cam.on_members(lambda _: 1 / 0)  # type: ignore[arg-type]
+        faults: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
+        await ada.sharing.revoke(BEN.public_key)
+        await until_known(cam, BEN, writes=False)
+        assert told == [{ADA.public_key, CAM.public_key}]
+        assert len(faults) == 1
+        end()
+        await ada.sharing.invite(Card.of(BEN))
+        await until_known(cam, BEN, writes=True)
+        await until_known(ben, BEN, writes=True)
+        assert len(told) == 1
+    with pytest.raises(NotSharedError):
+        WalStore.open(KEY, identity=ADA).on_members(lambda _: None)
+
+
+async def test_elements_of_strangers_do_not_keep_a_reader_looking(relay: Relay) -> None:
+    async with AsyncExitStack() as stack:
+        ada, ben, _ = await three(stack, relay, False)
+        looks = 0
+        read = WebSocketTransport.read_record
+
+        async def counting(transport: WebSocketTransport, document_key: str, name: str) -> object:
+            nonlocal looks
+            looks += 1
+            return await read(transport, document_key, name)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(WebSocketTransport, "read_record", counting)
+            stranger = Identity.from_seed(bytes([99]) * 32)
+            async with WalStore.open(
+                KEY, identity=stranger, relay=relay.url, writers=ALLOW_ANY
+            ) as noise:
+                for number in range(30):
+                    noise["noise"] = number
+                    await noise.flush()
+            await until([ben], lambda: len(ben.status.rejected) == 30)
+            await until([ada], lambda: len(ada.status.rejected) == 30)
+            # Two of them read two records each, a few times.
+            assert looks <= 24
+
+
+# ── when it is looked ──────────────────────────────────────────────────────────────────
+
+
+class Clock:
+    """A time that passes when somebody waits for it."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.looks: list[float] = []
+        self.news: list[bool] = []
+        self.asleep: asyncio.Event = asyncio.Event()
+        self._wake: asyncio.Event = asyncio.Event()
+
+    async def look(self) -> bool:
+        self.looks.append(self.now_s)
+        return self.news.pop(0) if self.news else False
+
+    async def sleep(self, seconds: float) -> None:
+        until_s = self.now_s + seconds
+        while self.now_s < until_s:
+            self.asleep.set()
+            self._wake.clear()
+            await self._wake.wait()
+
+    async def pass_by(self, seconds: float) -> None:
+        self.now_s += seconds
+        self._wake.set()
+        await settled()
+
+
+async def settled() -> None:
+    """Let everything that can go on do so."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def clock() -> AsyncIterator[tuple[Clock, Lookout]]:
+    clock = Clock()
+    lookout = Lookout(clock.look, now=lambda: clock.now_s, sleep=clock.sleep)
+    task = asyncio.create_task(lookout.run())
+    yield clock, lookout
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+async def test_the_first_reason_is_followed_at_once(clock: tuple[Clock, Lookout]) -> None:
+    time, lookout = clock
+    await settled()
+    assert time.looks == []
+    lookout.suspect()
+    await settled()
+    assert time.looks == [0]
+
+
+async def test_reasons_that_come_to_nothing_are_followed_less_and_less(
+    clock: tuple[Clock, Lookout],
+) -> None:
+    time, lookout = clock
+    for _ in range(2_000):
+        lookout.suspect()
+        await settled()
+        await time.pass_by(0.5)
+    gaps = [later - earlier for earlier, later in zip(time.looks, time.looks[1:], strict=False)]
+    assert gaps == sorted(gaps)
+    assert gaps[-1] == _LOOK_S_MAX
+    assert len(time.looks) < 30
+    # Whoever is told does not wait so long.
+    lookout.suspect()
+    await settled()
+    count = len(time.looks)
+    lookout.told()
+    await settled()
+    await time.pass_by(_LOOK_S_MIN)
+    assert len(time.looks) == count + 1
+
+
+async def test_many_reasons_at_once_are_one(clock: tuple[Clock, Lookout]) -> None:
+    time, lookout = clock
+    for _ in range(10):
+        lookout.told()
+    await settled()
+    assert len(time.looks) == 1
+    for _ in range(10):
+        lookout.told()
+    await time.pass_by(_LOOK_S_MIN)
+    assert len(time.looks) == 2
+
+
+async def test_after_news_the_next_reason_is_followed_soon(clock: tuple[Clock, Lookout]) -> None:
+    time, lookout = clock
+    for _ in range(8):
+        lookout.suspect()
+        await settled()
+        await time.pass_by(_LOOK_S_MAX)
+    time.news = [True]
+    lookout.suspect()
+    await settled()
+    count = len(time.looks)
+    lookout.suspect()
+    await settled()
+    await time.pass_by(_LOOK_S_MIN)
+    assert len(time.looks) == count + 1
