@@ -4,6 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 LIGHT  := $(VENV)/.installed-light
+JOBS   ?= 2
 
 # Spark brings its own Java where there is none.
 SPARK  := $(if $(or $(JAVA_HOME),$(shell command -v java)),spark,spark-java)
@@ -12,7 +13,7 @@ SPARK  := $(if $(or $(JAVA_HOME),$(shell command -v java)),spark,spark-java)
 
 ## test: everything that CI runs, cheapest first
 test: check
-	$(BIN)/pytest
+	$(BIN)/pytest -n $(JOBS) --dist loadgroup
 
 ## check: format, lint, types and layers
 check: $(STAMP)

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import time
+import traceback
 from random import Random
 
 import anyio
@@ -23,8 +24,9 @@ from walstore.archive.policy import Policy
 from walstore.archive.writer import Writer
 
 SEED = 5
-CHURN_MAX = 25
-EPOCHS = 2
+# So few that what a writer reads is often dropped by another one.
+CHURN_MAX = 4
+EPOCHS = 1
 WRITERS_MAX = 32
 
 
@@ -81,6 +83,8 @@ def _in_a_process(directory: str, source: Source, commits: int, number: int) -> 
         reached = anyio.run(commit_often, LocalDestination(directory), source, commits, number)
         os.write(1, json.dumps(reached).encode() + b"\n")
         code = 0
+    except BaseException:  # noqa: BLE001 - the process ends right here
+        traceback.print_exc()
     finally:
         os._exit(code)
 

@@ -130,8 +130,9 @@ class Bench:
                 open_source=lambda prefix: opened_source(settings.database or "", prefix),
                 now_ms=self.clock,
             )
-            ((_, committed),) = await service.run_once()
-            return committed
+            told: list[Committed | None] = []
+            await service.run_once(lambda _, committed: told.append(committed))
+            return told[0]
 
         return asyncio.run(run())
 

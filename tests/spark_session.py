@@ -24,11 +24,10 @@ def spark() -> Iterator[SparkSession]:
         warnings.simplefilter("ignore")
         try:
             session = spark_session(
-                "local[2]",
+                "local[2,2]",
                 is_quick=True,
                 settings={
                     "spark.sql.shuffle.partitions": "2",
-                    "spark.task.maxFailures": "2",
                     "spark.log.level": "ERROR",
                 },
             )

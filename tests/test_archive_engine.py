@@ -205,6 +205,34 @@ async def test_a_kill_at_any_step_loses_nothing_and_doubles_nothing(
     await world.check()
 
 
+class Outage(FaultyDestination):
+    """A place that cannot be written for as long as it is down."""
+
+    is_down = True
+
+    async def put_if(self, key: str, body: bytes, revision: str | None) -> str:
+        if self.is_down:
+            raise timed_out()
+        return await super().put_if(key, body, revision)
+
+
+async def test_a_full_buffer_does_not_grow_while_it_cannot_be_written(world: World) -> None:
+    await world.happen(60)
+    place = Outage(world.place, Faults())
+    errors: list[Exception] = []
+    engine = world.engine(place, buffer_bytes_max=2000, on_error=errors.append)
+    stopped = anyio.Event()
+    running = asyncio.ensure_future(engine.run(stopped))
+    await until(lambda: len(errors) > 20)
+    # A page, and not one for each time that it was tried.
+    assert 0 < engine.status.buffered_events <= 5
+    place.is_down = False
+    await until(lambda: engine.writer.head >= world.last)
+    stopped.set()
+    await running
+    await world.check()
+
+
 async def test_a_place_that_fails_for_a_while_is_waited_for(world: World) -> None:
     await world.happen(10)
     faults = Faults(at=1, fault=timed_out)

@@ -61,8 +61,14 @@ def _only(rows: list[Row], names: tuple[str, ...] | None) -> list[Row]:
     return [{name: row.get(name) for name in names} for row in rows]
 
 
-@pytest.mark.parametrize("formats", [("jsonl",), ("protobuf", "parquet")], ids=str)
-async def test_every_flipped_bit_of_an_archive_is_found(formats: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("formats", "flips"),
+    [(("jsonl",), FLIPS * 9 // 10), (("protobuf", "parquet"), FLIPS // 10)],
+    ids=str,
+)
+async def test_every_flipped_bit_of_an_archive_is_found(
+    formats: tuple[str, ...], flips: int
+) -> None:
     print(f"WALSTORE_ARCHIVE_FLIPS_SEED={SEED}")
     rng = random.Random(SEED)
     place = MemoryDestination("here")
@@ -76,13 +82,15 @@ async def test_every_flipped_bit_of_an_archive_is_found(formats: tuple[str, ...]
         bodies[listed.key] = found.body
     assert len(bodies) == 1 + 3 * len(formats)
     weights = [len(body) for body in bodies.values()]
-    missed = 0
-    for _ in range(FLIPS // 2):
+    for _ in range(flips):
         (key,) = rng.choices(list(bodies), weights)
-        await place.put(key, flipped(bodies[key], rng))
-        missed += not await is_found(archive, rows, None)
+        changed = flipped(bodies[key], rng)
+        await place.put(key, changed)
+        if not await is_found(archive, rows, None):
+            # A manifest may come without a checksum. So may one where it is no longer called so.
+            assert key == manifest_key(PREFIX)
+            assert b'"checksum":' not in changed
         await place.put(key, bodies[key])
-    assert missed == 0
     assert (await check_archive(archive)).is_sound
 
 

@@ -16,8 +16,10 @@ from examples.two_replicas import Person, verdict
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
-# The words after the three backticks: Python that is run, and Python that is only shown.
+# The words after the three backticks: Python that is run, that is run where there is a Spark, and
+# that is only shown.
 RUN = "python"
+SPARK = "python spark"
 SHOWN = "python no-run"
 
 _FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,})(?P<words>[^`]*)$")
@@ -54,7 +56,7 @@ def run_blocks(document: str, name: str) -> dict[str, Any]:
     """Run a document's Python in one namespace, and return that namespace."""
     namespace: dict[str, Any] = {"__name__": "document"}
     for block in fenced_blocks(document):
-        if block.words == RUN:
+        if block.words in (RUN, SPARK):
             # The empty lines let a traceback point at the line of the document.
             text = "\n" * (block.line - 1) + block.text
             exec(compile(text, name, "exec", dont_inherit=True), namespace)
@@ -68,15 +70,19 @@ def per_document() -> pytest.MarkDecorator:
 
 
 @per_document()
-def test_the_python_in_a_document_runs(document: Path) -> None:
-    run_blocks(document.read_text(encoding="utf-8"), str(document))
+def test_the_python_in_a_document_runs(document: Path, request: pytest.FixtureRequest) -> None:
+    text = document.read_text(encoding="utf-8")
+    if any(block.words == SPARK for block in fenced_blocks(text)):
+        # It is the one that all tests share; without a Spark or a Java this is skipped.
+        request.getfixturevalue("spark")
+    run_blocks(text, str(document))
 
 
 @per_document()
 def test_python_in_a_document_is_marked_as_run_or_as_shown(document: Path) -> None:
     for block in fenced_blocks(document.read_text(encoding="utf-8")):
         if block.words.startswith("py"):
-            assert block.words in (RUN, SHOWN), f"line {block.line - 1}: {block.words}"
+            assert block.words in (RUN, SPARK, SHOWN), f"line {block.line - 1}: {block.words}"
 
 
 @per_document()

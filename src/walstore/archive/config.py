@@ -28,11 +28,12 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from walstore.archive.authority import Authority
-from walstore.archive.formats import FORMAT_IDS
+from walstore.archive.config_section import ConfigError, Section, dictionary, known
 from walstore.archive.manifest import PARTS_MAX
 from walstore.archive.orphans import GRACE_MS
-from walstore.archive.policy import Policy, PolicyError, parse_duration_ms
-from walstore.errors import UsageError
+from walstore.archive.policy import Policy, PolicyError
+
+__all__ = ["ConfigError", "Settings", "TableSettings", "load_settings", "read_settings"]
 
 ENVIRONMENT = "WALSTORE_ARCHIVE_"
 
@@ -64,20 +65,6 @@ _SECTIONS = {
 }
 _LISTS = ("destinations", "events", "tables")
 _TABLE_KEYS = ("prefix", *(_SECTIONS["archive"] or ()))
-
-
-class ConfigError(UsageError):
-    """A setting cannot be used.
-
-    Attributes:
-        where: The setting by its full name.
-        reason: What is wrong with it.
-    """
-
-    def __init__(self, where: str, reason: str) -> None:
-        super().__init__(f"{where} {reason}")
-        self.where = where
-        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +176,7 @@ def read_settings(found: Mapping[str, Any], *, directory: Path = Path()) -> Sett
         UsageError: Something in it cannot be used; the message names it.
     """
     _check_names(found)
-    section = {name: _Section(name, found.get(name, {})) for name in _SECTIONS}
+    section = {name: Section(name, found.get(name, {})) for name in _SECTIONS}
     source, retention, http = section["source"], section["retention"], section["http"]
     relay, database = source.text("relay"), source.text("database")
     if (relay is None) == (database is None):
@@ -207,7 +194,7 @@ def read_settings(found: Mapping[str, Any], *, directory: Path = Path()) -> Sett
         diff_formats=section["formats"].formats("diff"),
         destinations=_destinations(found.get("destinations"), directory),
         events=_entries("events", found.get("events", [])),
-        credentials=_dictionary("[credentials]", found.get("credentials", {})),
+        credentials=dictionary("[credentials]", found.get("credentials", {})),
         keep_epochs=retention.integer("keep_epochs", 0),
         orphan_grace_ms=_grace_ms(retention),
         host=http.text("host") or "127.0.0.1",
@@ -216,7 +203,7 @@ def read_settings(found: Mapping[str, Any], *, directory: Path = Path()) -> Sett
     )
 
 
-def _tables(archive: _Section, tables: object, source: _Section) -> tuple[TableSettings, ...]:
+def _tables(archive: Section, tables: object, source: Section) -> tuple[TableSettings, ...]:
     if tables is None:
         read = [_table(archive, source.text("prefix") or "")]
     else:
@@ -226,8 +213,8 @@ def _tables(archive: _Section, tables: object, source: _Section) -> tuple[TableS
             where = f"tables[{index}]"
             for name in entry:
                 if name not in _TABLE_KEYS:
-                    raise ConfigError(f"{where}.{name}", f"is unknown; {_known(_TABLE_KEYS)}")
-            own = _Section(where, {**archive.members, **entry})
+                    raise ConfigError(f"{where}.{name}", f"is unknown; {known(_TABLE_KEYS)}")
+            own = Section(where, {**archive.members, **entry})
             read.append(_table(own, own.text("prefix") or source.text("prefix") or ""))
         if not read:
             raise ConfigError("[[tables]]", "is empty")
@@ -238,7 +225,7 @@ def _tables(archive: _Section, tables: object, source: _Section) -> tuple[TableS
     return tuple(read)
 
 
-def _table(section: _Section, prefix: str) -> TableSettings:
+def _table(section: Section, prefix: str) -> TableSettings:
     name = section.text("table")
     if name is None:
         raise ConfigError(f"{section.name}.table", "is missing: what the archive is called")
@@ -251,102 +238,22 @@ def _table(section: _Section, prefix: str) -> TableSettings:
         parts=section.integer("parts", 1, 1, PARTS_MAX),
         keeps_state=section.boolean("state", True),
         writers=section.writers(),
-        snapshot_role=section.texts("snapshot_role"),
-        owners=section.texts("owners"),
+        snapshot_role=section.keys("snapshot_role"),
+        owners=section.keys("owners"),
         resumes=section.boolean("resume", True),
     )
 
 
-def _grace_ms(retention: _Section) -> int:
+def _grace_ms(retention: Section) -> int:
     grace_ms = retention.duration_ms("orphan_grace", GRACE_MS)
     if grace_ms < GRACE_MS_MIN:
         raise ConfigError("retention.orphan_grace", "is below 1m: a commit may take that long")
     return grace_ms
 
 
-class _Section:
-    """A table of the configuration, read member by member."""
-
-    def __init__(self, name: str, members: object) -> None:
-        self.name = name
-        self.members = _dictionary(f"[{name}]", members)
-
-    def text(self, name: str, *, may_be_empty: bool = False) -> str | None:
-        value = self.members.get(name)
-        if value is None:
-            return None
-        if type(value) is not str or not value.isprintable() or not (value or may_be_empty):
-            raise ConfigError(self._where(name), f"is {value!r}, and not a line of text")
-        return value
-
-    def path(self, name: str, directory: Path) -> Path | None:
-        text = self.text(name)
-        return None if text is None else directory / Path(text).expanduser()
-
-    def integer(self, name: str, default: int, smallest: int = 0, largest: int = 2**53 - 1) -> int:
-        value = self.members.get(name, default)
-        if type(value) is not int or not smallest <= value <= largest:
-            raise ConfigError(
-                self._where(name), f"is {value!r}, and not a number from {smallest} to {largest}"
-            )
-        return value
-
-    def boolean(self, name: str, default: bool) -> bool:
-        value = self.members.get(name, default)
-        if type(value) is not bool:
-            raise ConfigError(self._where(name), f"is {value!r}, and neither true nor false")
-        return value
-
-    def duration_ms(self, name: str, default_ms: int) -> int:
-        value = self.members.get(name)
-        found = parse_duration_ms(value) if type(value) is str else None
-        if value is None:
-            return default_ms
-        if not found:
-            raise ConfigError(
-                self._where(name), f"is {value!r}, and not a time such as 30s, 5m or 6h"
-            )
-        return found
-
-    def one_of(self, name: str, choices: tuple[str, ...]) -> str:
-        value = self.members.get(name, choices[0])
-        if value not in choices:
-            raise ConfigError(self._where(name), f"is {value!r}; {_known(choices)}")
-        return cast(str, value)
-
-    def texts(self, name: str) -> tuple[str, ...]:
-        value = self.members.get(name, [])
-        if type(value) is not list or not all(type(each) is str and each for each in value):
-            raise ConfigError(self._where(name), f"is {value!r}, and not a list of texts")
-        return tuple(value)
-
-    def formats(self, name: str) -> tuple[str, ...]:
-        chosen = self.texts(name) if name in self.members else ("jsonl",)
-        for each in chosen:
-            if each not in FORMAT_IDS:
-                raise ConfigError(self._where(name), f"has {each!r}; {_known(FORMAT_IDS)}")
-        if not chosen or len(set(chosen)) < len(chosen):
-            raise ConfigError(self._where(name), "is empty, or names a format twice")
-        return chosen
-
-    def writers(self) -> Literal["any", "roster"] | tuple[str, ...]:
-        value = self.members.get("writers", "any")
-        if value in ("any", "roster"):
-            return cast(Literal["any", "roster"], value)
-        keys = self.texts("writers") if type(value) is list else ()
-        if not keys:
-            raise ConfigError(
-                self._where("writers"), f"is {value!r}, and not any, roster or a list of keys"
-            )
-        return keys
-
-    def _where(self, name: str) -> str:
-        return f"{self.name}.{name}"
-
-
 def _policy(found: object) -> Policy:
     try:
-        return Policy.read(_dictionary("[snapshot]", found))
+        return Policy.read(dictionary("[snapshot]", found))
     except PolicyError as error:
         raise ConfigError(f"snapshot.{error.key}", error.reason) from error
 
@@ -371,27 +278,17 @@ def _check_names(found: Mapping[str, Any]) -> None:
         if name in _LISTS or name == "credentials":
             continue
         if name not in _SECTIONS:
-            raise ConfigError(f"[{name}]", f"is unknown; {_known((*_SECTIONS, *_LISTS))}")
-        known = _SECTIONS[name]
-        for member in _dictionary(f"[{name}]", members):
-            if known is not None and member not in known:
-                raise ConfigError(f"{name}.{member}", f"is unknown; {_known(known)}")
-
-
-def _known(names: Sequence[str]) -> str:
-    return f"known are {', '.join(names)}"
-
-
-def _dictionary(where: str, value: object) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ConfigError(where, "is not a table")
-    return value
+            raise ConfigError(f"[{name}]", f"is unknown; {known((*_SECTIONS, *_LISTS))}")
+        members_known = _SECTIONS[name]
+        for member in dictionary(f"[{name}]", members):
+            if members_known is not None and member not in members_known:
+                raise ConfigError(f"{name}.{member}", f"is unknown; {known(members_known)}")
 
 
 def _entries(name: str, value: object) -> tuple[dict[str, Any], ...]:
     if not isinstance(value, list):
         raise ConfigError(f"[[{name}]]", "is not a list of tables")
-    return tuple(_dictionary(f"{name}[{index}]", each) for index, each in enumerate(value))
+    return tuple(dictionary(f"{name}[{index}]", each) for index, each in enumerate(value))
 
 
 # ── where they are from ────────────────────────────────────────────────────────────────
@@ -429,8 +326,8 @@ def _of_flag(change: str) -> tuple[str, str]:
 def _put(found: dict[str, Any], place: str, text: str) -> None:
     section, dot, name = place.partition(".")
     if not dot or section not in _SECTIONS:
-        raise ConfigError(place, f"is not like section.name; {_known(tuple(_SECTIONS))}")
-    _dictionary(f"[{section}]", found.setdefault(section, {}))[name] = _value(text)
+        raise ConfigError(place, f"is not like section.name; {known(tuple(_SECTIONS))}")
+    dictionary(f"[{section}]", found.setdefault(section, {}))[name] = _value(text)
 
 
 def _value(text: str) -> Any:

@@ -19,6 +19,7 @@ from random import random
 
 import anyio
 
+from walstore.archive.artifacts import MissingObjectError
 from walstore.archive.mirror import DivergedError
 from walstore.archive.modes import EventTable
 from walstore.archive.places import MovedError
@@ -168,6 +169,11 @@ class Engine:
                     return await self._commit(is_base_wanted=is_base_wanted)
                 except MovedError:
                     await self._meet_somebody()
+                except MissingObjectError:
+                    # Rows of the table are read, too, and an epoch may be dropped under them.
+                    if not await self._writer.has_moved():
+                        raise
+                    await self._meet_somebody()
             raise MovedError
 
     async def _commit(self, *, is_base_wanted: bool) -> Committed | None:
@@ -270,10 +276,12 @@ class Engine:
             try:
                 if not self._is_begun:
                     await self._begin()
+                # First of all: as long as a full buffer cannot be written, nothing more is read.
+                await self._make_room()
                 if not await self._read():
                     await self._write_first()
+                    await self._make_room()
                     await self._source.wait(self.status.source_position)
-                await self._make_room()
                 failures, self.status.reason = 0, None
             except (TransportError, StorageError) as error:
                 self._wait_out(error)

@@ -64,15 +64,9 @@ class Metrics:
         """A destination has failed."""
         self._destination_errors.labels(name).inc()
 
-    def delivered(self, sink: str) -> None:
-        """An event has arrived."""
-
-    def failed(self, sink: str, reason: str) -> None:
+    def event_failed(self, sink: str) -> None:
         """An attempt to tell a sink has failed."""
         self._event_errors.labels(sink).inc()
-
-    def dropped(self, sink: str, reason: str) -> None:
-        """An event was let go of; the attempts were counted."""
 
     def watch(self, table: str, engine: Engine, now_ms: Callable[[], int]) -> None:
         """Read what changes all the time from an engine, when somebody asks."""

@@ -84,6 +84,15 @@ class Places:
             self._first.revision, self._body, self.manifest = found.revision, found.body, manifest
         return self.manifest
 
+    async def has_moved(self) -> bool:
+        """Whether another manifest is there than the one that was read.
+
+        Raises:
+            DestinationError: It cannot be read now.
+        """
+        found = await self._first.destination.get(self._key)
+        return (b"" if found is None else found.body) != self._body
+
     async def roll_forward(self) -> None:
         """Bring the other places up to the first one, where they are not.
 

@@ -28,6 +28,7 @@ from walstore.archive.policy import size_skew
 from walstore.archive.reader import Archive
 from walstore.archive.sink import CommitEvent, EventSink
 from walstore.archive.source import Source
+from walstore.archive.telling import Telling
 from walstore.archive.tidying import Tidying
 from walstore.archive.times import time_text
 from walstore.archive.writer import Committed, Table, Writer
@@ -193,7 +194,7 @@ class Service:
         self._identity = identity
         self._destinations = destinations
         self._now_ms = now_ms
-        self._delivery = Delivery(sinks, watcher=self.metrics)
+        self._delivery = Delivery(sinks, watcher=Telling(self.metrics))
         self._tidying = Tidying(
             self._archives,
             grace_ms=settings.orphan_grace_ms,
@@ -216,15 +217,32 @@ class Service:
                     group.start_soon(each.run, stopped)
             around.cancel_scope.cancel()
 
-    async def run_once(self) -> list[tuple[str, Committed | None]]:
+    async def run_once(
+        self, on_table: Callable[[str, Committed | None], None] | None = None
+    ) -> None:
         """Archive what there is now, table after table.
 
+        Args:
+            on_table: Told of each table that is archived, and what was written for it.
+
         Raises:
-            WalStoreError: One of them cannot be archived.
+            WalStoreError: What went wrong first; all other tables were archived.
         """
         self._warn()
+        failures: list[WalStoreError] = []
         async with self._delivery:
-            return [(each.settings.name, await each.run_once()) for each in self.tables]
+            for each in self.tables:
+                name = each.settings.name
+                try:
+                    committed = await each.run_once()
+                except WalStoreError as error:
+                    _logger.error("%s: %s; it is not archived", name, error)
+                    failures.append(error)
+                    continue
+                if on_table is not None:
+                    on_table(name, committed)
+        if failures:
+            raise failures[0]
 
     async def snapshot(self) -> dict[str, str | None]:
         """Write a base of each table now; what went wrong, by table, or None."""

@@ -17,12 +17,12 @@ from typing import NamedTuple
 
 import anyio
 
-from walstore.archive.artifacts import Spot
+from walstore.archive.artifacts import MissingObjectError, Spot
 from walstore.archive.destination import Destination
 from walstore.archive.format import Format
 from walstore.archive.keys import check_prefix
 from walstore.archive.manifest import Artifact, Manifest, Mode, Part, opened
-from walstore.archive.places import Places
+from walstore.archive.places import MovedError, Places
 from walstore.archive.plan import plan
 from walstore.archive.policy import Decision, Measures, Policy, decide
 from walstore.archive.reader import Archive
@@ -170,6 +170,14 @@ class Writer:
         """What the archive has reached; 0 before its first base."""
         return 0 if self.manifest is None else self.manifest.head_position
 
+    async def has_moved(self) -> bool:
+        """Whether somebody else has committed since the archive was read.
+
+        Raises:
+            DestinationError: That cannot be told now.
+        """
+        return await self._places.has_moved()
+
     async def open(self) -> None:
         """Read what is there, and bring all places up to the first; again after a `MovedError`.
 
@@ -215,7 +223,13 @@ class Writer:
             await self._places.roll_forward()
             before = self.manifest or self.table.new_manifest(self._now_ms())
             _check_range(work, before, is_base_wanted)
-            after, trigger = await self._write(before, work, is_base_wanted)
+            try:
+                after, trigger = await self._write(before, work, is_base_wanted)
+            except MissingObjectError as error:
+                # Whoever has committed meanwhile may have dropped the epoch that was read.
+                if await self._places.has_moved():
+                    raise MovedError from error
+                raise
             if after is before:
                 return None
             await self._places.replace(after.dropping_epochs(self._keep_epochs))

@@ -24,6 +24,7 @@ from walstore.archive.http import Front, serving
 from walstore.archive.service import Service
 from walstore.archive.source import Source
 from walstore.archive.wiring import Wiring
+from walstore.archive.writer import Committed
 from walstore.cli.logs import log_to_stderr
 from walstore.cli.relay import ListenError
 from walstore.net.websocket import WebSocketTransport
@@ -86,9 +87,7 @@ async def _run(settings: Settings, directory: Path, *, is_once: bool) -> int:
             now_ms=_now_ms,
         )
         if is_once:
-            for name, committed in await service.run_once():
-                shown = "nothing new" if committed is None else committed.manifest_uri
-                print(f"{name}\t{shown}")
+            await service.run_once(_print_table)
             return 0
         await stack.enter_async_context(_answering(settings, service))
         stopped = anyio.Event()
@@ -97,6 +96,11 @@ async def _run(settings: Settings, directory: Path, *, is_once: bool) -> int:
         failures = [each for each in service.tables if each.failure is not None]
         _logger.info("stopped")
         return 1 if failures else 0
+
+
+def _print_table(name: str, committed: Committed | None) -> None:
+    shown = "nothing new" if committed is None else committed.manifest_uri
+    print(f"{name}\t{shown}", flush=True)
 
 
 @asynccontextmanager

@@ -1,6 +1,6 @@
 """Where events are, as something that can be sent to where they are read.
 
-- It names things; it opens them where it is used. No key is in it, only the file that has one.
+- It names things; it opens them where it is used. No key is in it, only where one is.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from walstore.net.websocket import WebSocketTransport
 from walstore.relay.reading import opened_source
 from walstore.signed.identity import Identity
 from walstore.spark.archive_source import ArchiveSource
+from walstore.spark.running import complete
+from walstore.spark.signer import Signer
 
 _PLACES = ("database", "relay", "archive")
 
@@ -32,7 +34,7 @@ class Address:
         relay: The URL of a relay.
         archive: Where an archive is, and `key_prefix` what its keys begin with.
         prefix: What the document keys begin with.
-        identity: The file with the identity that a relay wants to see.
+        identity: The file with the identity that a relay wants to see; `env:NAME` is a variable.
     """
 
     database: str | None = None
@@ -60,6 +62,18 @@ class Address:
             key_prefix=options.get("key_prefix", options.get("keyprefix", "")),
         )
 
+    def options(self) -> dict[str, str]:
+        """The options of a data source that name it."""
+        given = {
+            "database": self.database,
+            "relay": self.relay,
+            "archive": self.archive,
+            "key_prefix": self.key_prefix,
+            "prefix": self.prefix,
+            "identity": self.identity,
+        }
+        return {name: value for name, value in given.items() if value}
+
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[Source]:
         """The source, as long as the block lasts."""
@@ -67,13 +81,13 @@ class Address:
             async with opened_source(self.database, self.prefix) as source:
                 yield source
         elif self.relay is not None:
-            path = self.identity
-            identity = Identity.generate() if path is None else Identity.load(path)
+            place = self.identity
+            identity = Identity.generate() if place is None else Signer.at(place).load()
             async with WebSocketTransport(self.relay, identity=identity) as transport:
                 yield FeedSource(transport, self.prefix)
         else:
-            place = open_destination(self.archive or "")
-            yield ArchiveSource(Archive(place, self.key_prefix), self.prefix)
+            destination = open_destination(self.archive or "")
+            yield ArchiveSource(Archive(destination, self.key_prefix), self.prefix)
 
     def status(self) -> tuple[str, int, int]:
         """The relay, the lowest seq that can be read, and the newest one."""
@@ -83,7 +97,7 @@ class Address:
                 status = await source.status()
                 return status.relay_id, status.min_seq, status.head_seq
 
-        return asyncio.run(ask())
+        return complete(ask())
 
     def pages(self, since: int, until: int) -> Iterator[list[Event]]:
         """The events in `(since, until]`, page after page.

@@ -6,61 +6,56 @@
   is read. A run that is repeated, or finds nothing, changes nothing.
 - Tasks store objects; only the driver replaces the manifest. A driver that is killed leaves
   objects that nobody names.
-- Policy, manifest, places and formats are those of `walstore.archive`.
+- Policy, manifest, places, formats and sinks are those of `walstore.archive`. Where the source no
+  longer reaches back to the head, its engine closes the gap, in the driver.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
-from walstore.archive.artifacts import Spot
 from walstore.archive.authority import Authority
 from walstore.archive.config import Settings, TableSettings
-from walstore.archive.destinations import open_destination
-from walstore.archive.formats import open_format
+from walstore.archive.delivery import Delivery
+from walstore.archive.destination import Destination
+from walstore.archive.keys import manifest_key
 from walstore.archive.manifest import Manifest
 from walstore.archive.manifest_json import write_manifest
-from walstore.archive.plan import Plan
-from walstore.archive.work import Measured, Written
-from walstore.archive.writer import Committed, Table, Writer
-from walstore.canon import parse
+from walstore.archive.places import MovedError
+from walstore.archive.service import Service
+from walstore.archive.sink import CommitEvent
+from walstore.archive.wiring import Wiring
+from walstore.archive.writer import Committed, Writer
+from walstore.document.ports import LogBehindError
 from walstore.errors import UsageError
-from walstore.net.faults import OtherRelayError, ReplayTooOldError
+from walstore.net.faults import OtherRelayError
+from walstore.signed.identity import Identity
 from walstore.spark.address import Address
-from walstore.spark.parts import BUCKET, MESSAGE_DDL, PartWork, read_parts
-from walstore.spark.schema import EVENT_NAMES
+from walstore.spark.faults import told_in_one_line
+from walstore.spark.parts import PartWork
+from walstore.spark.running import complete
+from walstore.spark.work import Ran, SparkWork
 
 _logger = logging.getLogger("walstore.spark")
 
+# How often somebody else may commit in between before it is taken for a second writer.
+MOVED_MAX = 8
 
-@dataclass(frozen=True)
-class Ran:
-    """What a run has done.
 
-    Attributes:
-        committed: What was added to the archive; None if there was nothing to add.
-        since: Where it began.
-        to: Where it ended.
-        events: How many events it has read.
-        rejected: How many elements were rejected.
-        rejections: Some of them: document, `ts` and reason.
-        problems: What else was wrong: document and what.
-    """
+class _Opened(NamedTuple):
+    """An archive, and what its source holds."""
 
-    committed: Committed | None
-    since: int
-    to: int
-    events: int = 0
-    rejected: int = 0
-    rejections: tuple[tuple[str, int | None, str], ...] = ()
-    problems: tuple[tuple[str, str], ...] = ()
+    writer: Writer
+    min_seq: int
+    head: int
 
 
 class ArchiveJob:
@@ -73,6 +68,7 @@ class ArchiveJob:
         table: TableSettings,
         *,
         now_ms: Callable[[], int],
+        directory: Path = Path(),
     ) -> None:
         """Describe it; nothing is read yet.
 
@@ -81,14 +77,17 @@ class ArchiveJob:
             settings: Where from, where to, and how.
             table: What.
             now_ms: The time in milliseconds since 1970.
+            directory: What the paths of sinks are relative to.
 
         Raises:
             UsageError: A folded table has no identity to fold with.
         """
         if table.mode == "folded" and settings.identity is None:
             raise UsageError("source.identity is missing: a folded table signs its states")
+        settings = _anywhere(settings)
         self._spark, self._settings, self._table = spark, settings, table
         self._now_ms = now_ms
+        self._directory = directory
         identity = None if settings.identity is None else str(settings.identity.resolve())
         self._identity = identity
         self.address = Address(
@@ -98,71 +97,165 @@ class ArchiveJob:
             identity=identity,
         )
 
+    @property
+    def table(self) -> TableSettings:
+        """What is archived."""
+        return self._table
+
     def run(self, *, to: int | None = None) -> Ran:
         """Archive what there is now, up to a position if one is given.
 
         Raises:
             MovedError: Somebody else has committed meanwhile; what was done is nobody's.
-            ReplayTooOldError: The source no longer reaches back to the head.
+            LogBehindError: The source ends before the head: it was rolled back.
+            OtherRelayError: The archive is one of another relay.
+            TaskFailedError: A task has failed.
             StorageError, TransportError: Something could not be read or written.
         """
-        relay_id, min_seq, head = self.address.status()
-        writer = self._opened(relay_id)
-        since, until = writer.head, head if to is None else min(to, head)
-        if min_seq > since + 1:
-            raise ReplayTooOldError(min_seq)
-        if until < since or (until == since and writer.manifest is not None):
+        writer, min_seq, head = self._open()
+        since = writer.head
+        if head < since:
+            raise LogBehindError(head=head, checkpoint=since)
+        if min_seq > since + 1 or (writer.manifest is not None and not self._table.resumes):
+            return self._run_here(since)
+        until = head if to is None else min(to, head)
+        if until < since:
             return Ran(None, since, since)
-        return self._commit(writer, self._events(since, until), since, until)
+        events = self.events(since, until) if until > since else None
+        return self._commit(self._spark, writer, events, since=since, to=until)
 
-    def run_batch(self, events: DataFrame) -> Ran:
+    def run_until_done(self, *, rows_max: int | None = None) -> Ran:
+        """Archive what there is now; whoever commits in between is given way to, a few times.
+
+        Args:
+            rows_max: How many events a commit takes, at most.
+
+        Raises:
+            MovedError: Somebody else commits again and again.
+        """
+        ran = self._persistently(lambda: self.run(to=rows_max))
+        while rows_max is not None and (following := self._following(ran, rows_max)) is not None:
+            ran = following
+        return ran
+
+    def _following(self, ran: Ran, rows_max: int) -> Ran | None:
+        found = self._persistently(lambda: self.run(to=ran.to + rows_max))
+        return found if found.to > ran.to else None
+
+    def run_batch(self, events: DataFrame, *, after: int | None = None) -> Ran:
         """Archive a micro-batch of a stream; what the archive has already is passed over.
 
         A batch that does not go on from the archive's head is completed from the source.
+
+        Args:
+            events: The micro-batch.
+            after: Where the one before it ended, if that is known.
+
+        Raises:
+            MovedError: Somebody else commits again and again.
         """
-        bounds = events.agg(sql.min("seq"), sql.max("seq")).collect()[0]
-        relay_id, _, _ = self.address.status()
-        writer = self._opened(relay_id)
+        events = events.persist()
+        try:
+            with told_in_one_line():
+                first, last = events.agg(sql.min("seq"), sql.max("seq")).collect()[0]
+            return self._persistently(lambda: self._run_batch(events, first, last, after))
+        finally:
+            events.unpersist()
+
+    def _run_batch(
+        self, events: DataFrame, first: int | None, last: int | None, after: int | None
+    ) -> Ran:
+        writer, _, _ = self._open()
         since = writer.head
-        if bounds[1] is None or bounds[1] <= since:
+        if first is None or last is None or last <= since:
             return Ran(None, since, since)
-        if bounds[0] > since + 1:
-            return self.run(to=int(bounds[1]))
-        return self._commit(writer, events.where(sql.col("seq") > since), since, int(bounds[1]))
+        # Between two batches of a stream there is nothing.
+        if first > since + 1 and (after is None or after > since):
+            return self.run(to=last)
+        mine = events.where(sql.col("seq") > since)
+        return self._commit(events.sparkSession, writer, mine, since=since, to=last)
 
-    def _opened(self, relay_id: str) -> Writer:
-        kind = self._work(None, 0, 0).kind
-        writer = Writer(
-            Table(
-                self._table.name,
-                self._table.key_prefix,
-                kind.key_fields,
-                kind.columns,
-                kind.mode,
-                relay_id,
-                self._table.parts,
-            ),
-            [open_destination(url, **dict(rest)) for url, rest in self._destinations()],
-            base_formats=[open_format(each) for each in self._settings.base_formats],
-            diff_formats=[open_format(each) for each in self._settings.diff_formats],
-            policy=self._settings.policy,
+    def _persistently(self, run: Callable[[], Ran]) -> Ran:
+        for _ in range(MOVED_MAX - 1):
+            try:
+                return run()
+            except MovedError:
+                _logger.warning("%s: somebody else writes this archive", self._table.name)
+        return run()
+
+    # ── what it takes ──────────────────────────────────────────────────────────────────
+
+    def _open(self) -> _Opened:
+        async def opened() -> _Opened:
+            async with self.address.opened() as source:
+                status = await source.status()
+                engine = self._service().make_engine(self._table, source, status.relay_id)
+            await engine.writer.open()
+            manifest = engine.writer.manifest
+            expected = None if manifest is None else manifest.source
+            if expected not in (None, status.relay_id):
+                raise OtherRelayError(expected or "", status.relay_id)
+            return _Opened(engine.writer, status.min_seq, status.head_seq)
+
+        return complete(opened())
+
+    def _run_here(self, since: int) -> Ran:
+        """Archive what there is without tasks: the engine knows how to close a gap."""
+        _logger.warning("%s: the gap above %d is closed by a new base", self._table.name, since)
+        before = self._open().writer.manifest
+        complete(self._service().run_once())
+        after = self._open().writer.manifest
+        if after is None or after == before:
+            return Ran(None, since, since)
+        uri = self._destinations()[0].uri(manifest_key(self._table.key_prefix))
+        committed = Committed(after.artifacts[-1], after, uri, None)
+        events = sum(each.churn or 0 for each in after.artifacts if each.epoch == after.epoch)
+        return Ran(committed, since, after.head_position, events=events)
+
+    def _destinations(self) -> list[Destination]:
+        return Wiring(self._settings.credentials).destinations(self._settings.destinations)
+
+    def _service(self) -> Service:
+        wiring = Wiring(self._settings.credentials, directory=self._directory)
+        return Service(
+            replace(self._settings, tables=(self._table,)),
+            identity=None if self._identity is None else Identity.load(self._identity),
+            destinations=self._destinations(),
+            sinks=wiring.sinks(self._settings.events),
+            open_source=lambda _: self.address.opened(),
             now_ms=self._now_ms,
-            keep_epochs=self._settings.keep_epochs,
         )
-        asyncio.run(writer.open())
-        expected = None if writer.manifest is None else writer.manifest.source
-        if expected not in (None, relay_id):
-            raise OtherRelayError(expected or "", relay_id)
-        return writer
 
-    def _commit(self, writer: Writer, events: DataFrame, since: int, to: int) -> Ran:
-        work = SparkWork(self._spark, self._work(writer.manifest, since, to), events)
-        committed = asyncio.run(writer.commit_work(work))
-        if committed is None or committed.artifact.is_base:
-            asyncio.run(work.discard_diff(writer))
-        return work.ran(committed)
+    def _commit(
+        self,
+        spark: SparkSession,
+        writer: Writer,
+        events: DataFrame | None,
+        *,
+        since: int,
+        to: int,
+    ) -> Ran:
+        work = SparkWork(spark, self.work(writer.manifest, since=since, to=to), events)
 
-    def _work(self, manifest: Manifest | None, since: int, to: int) -> PartWork:
+        async def commit() -> Committed | None:
+            committed = await writer.commit_work(work)
+            if committed is None or committed.artifact.is_base:
+                await work.discard_diff(writer)
+            if committed is not None:
+                await self._tell(committed)
+            return committed
+
+        return work.ran(complete(commit()))
+
+    async def _tell(self, committed: Committed) -> None:
+        wiring = Wiring(self._settings.credentials, directory=self._directory)
+        async with Delivery(wiring.sinks(self._settings.events)) as delivery:
+            delivery.offer(
+                CommitEvent.of(committed.manifest, committed.artifact, committed.manifest_uri)
+            )
+
+    def work(self, manifest: Manifest | None, *, since: int, to: int) -> PartWork:
+        """What tasks are told of a window."""
         table = self._table
         writers = table.writers if isinstance(table.writers, str) else {"": table.writers}
         return PartWork(
@@ -170,7 +263,8 @@ class ArchiveJob:
             mode=table.mode,
             prefix=table.key_prefix,
             parts=table.parts,
-            destinations=self._destinations(),
+            destinations=self._settings.destinations,
+            credentials=self._settings.credentials,
             base_formats=self._settings.base_formats,
             diff_formats=self._settings.diff_formats,
             authority=Authority(
@@ -185,115 +279,24 @@ class ArchiveJob:
             epoch=0 if manifest is None else manifest.epoch,
         )
 
-    def _destinations(self) -> tuple[tuple[str, tuple[tuple[str, Any], ...]], ...]:
-        return tuple(
-            (entry["url"], tuple(sorted((k, v) for k, v in entry.items() if k != "url")))
-            for entry in self._settings.destinations
-        )
-
-    def _events(self, since: int, until: int) -> DataFrame:
-        options = {
-            name: value
-            for name, value in (
-                ("database", self.address.database),
-                ("relay", self.address.relay),
-                ("identity", self.address.identity),
-                ("prefix", self.address.prefix),
-                ("since", str(since)),
-                ("until", str(until)),
-            )
-            if value
-        }
-        return self._spark.read.format("walstore").options(**options).load()
+    def events(self, since: int, until: int) -> DataFrame:
+        """The events in `(since, until]`."""
+        reading = self._spark.read.format("walstore").options(**self.address.options())
+        return reading.options(since=str(since), until=str(until)).load()
 
 
-class SparkWork:
-    """A window that tasks write, part by part."""
-
-    def __init__(self, spark: SparkSession, work: PartWork, events: DataFrame) -> None:
-        """Write the events of a window."""
-        self._spark, self._work, self._events = spark, work, events
-        self._messages: dict[int, str] = {}
-        self.since, self.to, self.is_whole = work.since, work.to, False
-
-    async def measure(self, spot: Spot) -> Measured:
-        """Fold and store the diff, which tells how large it is."""
-        self._messages = _by_part(
-            in_parts(self._events, self._work.parts)
-            .mapInArrow(self._work.write_diffs, MESSAGE_DDL)
-            .collect()
-        )
-        told = [parse(message) for message in self._messages.values()]
-        return Measured(
-            changes=_sum(told, "row_count"),
-            diff_bytes=_sum(told, "diff_bytes") if _sum(told, "row_count") else 0,
-            churn=_sum(told, "churn"),
-            net_rows=_sum(told, "net_rows"),
-        )
-
-    async def write_diff(self, spot: Spot) -> list[Written]:
-        """What was stored; parts without events are stored now."""
-        await self._complete()
-        return [_written(self._messages[number]) for number in range(self._work.parts)]
-
-    async def write_base(self, spot: Spot, before: Manifest, way: Plan | None) -> list[Written]:
-        """Merge what was stored into the archive, part by part."""
-        await self._complete()
-        rows = sorted(self._messages.items())
-        messages = _by_part(
-            self._spark.createDataFrame(rows, MESSAGE_DDL)
-            .repartition(self._work.parts)
-            .mapInArrow(self._work.write_bases, MESSAGE_DDL)
-            .collect()
-        )
-        return [_written(messages[number]) for number in range(self._work.parts)]
-
-    async def _complete(self) -> None:
-        for number in range(self._work.parts):
-            if number not in self._messages:
-                self._messages[number] = await self._work.empty_diff(number)
-
-    async def discard_diff(self, writer: Writer) -> None:
-        """Remove a diff that a base has taken in, and that nobody names."""
-        for message in self._messages.values():
-            for part in read_parts(message).values():
-                for destination in writer.destinations:
-                    await destination.delete(part.key or "")
-
-    def ran(self, committed: Committed | None) -> Ran:
-        """What came of it."""
-        told: list[Any] = [parse(message) for _, message in sorted(self._messages.items())]
-        return Ran(
-            committed,
-            self.since,
-            self.to,
-            events=_sum(told, "churn"),
-            rejected=_sum(told, "rejected"),
-            rejections=tuple((a, b, c) for each in told for a, b, c in each["rejections"]),
-            problems=tuple((a, b) for each in told for a, b in each["problems"]),
-        )
-
-
-def in_parts(events: DataFrame, parts: int) -> DataFrame:
-    """Events by part, document and seq, each part in one partition."""
-    # The first four bytes of the hash, as `walstore.archive.buckets` has it.
-    start = sql.conv(sql.substring(sql.sha2(sql.col("document").cast("binary"), 256), 1, 8), 16, 10)
-    bucket = sql.pmod(start.cast("bigint"), sql.lit(parts)).cast("bigint")
-    return (
-        events.select(*EVENT_NAMES, bucket.alias(BUCKET))
-        .repartition(parts, BUCKET)
-        .sortWithinPartitions(BUCKET, "document", "seq")
+def _anywhere(settings: Settings) -> Settings:
+    """The same settings for tasks, which run in other directories than the driver."""
+    database = settings.database
+    if database is not None and "://" not in database:
+        database = os.path.abspath(database)
+    return replace(
+        settings,
+        database=database,
+        destinations=tuple(
+            each
+            if ":" in str(each["url"]).split("/")[0]
+            else {**each, "url": os.path.abspath(each["url"])}
+            for each in settings.destinations
+        ),
     )
-
-
-def _by_part(rows: Iterable[Any]) -> dict[int, str]:
-    return {int(row["part"]): str(row["message"]) for row in rows}
-
-
-def _sum(told: Sequence[Any], name: str) -> int:
-    return sum(int(each[name]) for each in told)
-
-
-def _written(message: str) -> Written:
-    found: Any = parse(message)
-    return Written(read_parts(message), int(found["row_count"]))

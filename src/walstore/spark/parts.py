@@ -10,17 +10,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal
 
 import pyarrow as pa
 
-from walstore.archive.artifacts import Spot, encode_base, encode_diff, put_part
+from walstore.archive.artifacts import Spot, encode_base, encode_diff, put_part, read_object
 from walstore.archive.authority import Authority
 from walstore.archive.destination import Destination
-from walstore.archive.destinations import open_destination
 from walstore.archive.folded import Report
 from walstore.archive.folder import Folder
 from walstore.archive.format import Format
@@ -34,6 +33,7 @@ from walstore.archive.reader import Archive
 from walstore.archive.rows import Row, RowChange, sort_key
 from walstore.archive.sealed import sealed_window
 from walstore.archive.source import Source
+from walstore.archive.wiring import Wiring
 from walstore.archive.work import net_rows
 from walstore.canon import canonical_text, parse
 from walstore.signed.identity import Identity
@@ -62,7 +62,8 @@ class PartWork:
         mode: What the rows are.
         prefix: What the keys of the archive's objects begin with.
         parts: How many parts there are.
-        destinations: Where to, by address and options.
+        destinations: Where to, as settings describe it.
+        credentials: The profiles that those name.
         base_formats: What bases are written as.
         diff_formats: What diffs are written as.
         authority: Who may write.
@@ -78,7 +79,8 @@ class PartWork:
     mode: Literal["sealed", "folded"]
     prefix: str
     parts: int
-    destinations: tuple[tuple[str, tuple[tuple[str, Any], ...]], ...]
+    destinations: tuple[Mapping[str, Any], ...]
+    credentials: Mapping[str, Any]
     base_formats: tuple[str, ...]
     diff_formats: tuple[str, ...]
     authority: Authority
@@ -119,6 +121,10 @@ class PartWork:
     async def empty_diff(self, number: int) -> str:
         """Store a part in which nothing has happened; its message."""
         return canonical_text(await self._write_diff(number, iter(())))
+
+    def empty_bytes(self) -> int:
+        """What such a part takes, in the first format of diffs."""
+        return len(encode_diff([], _formats(self.diff_formats[:1]), self.kind.columns)[0].body)
 
     async def _write_diff(self, number: int, events: Iterator[RowEvent]) -> dict[str, Any]:
         destinations = self._destinations()
@@ -171,7 +177,7 @@ class PartWork:
     # ── bases ──────────────────────────────────────────────────────────────────────────
 
     def write_bases(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Store the parts of a base, out of the archive and the diffs that were written."""
+        """Store the parts of a base, out of the archive and the diffs that were written, if any."""
         for batch in batches:
             for row in batch.to_pylist():
                 number: int = row["part"]
@@ -181,19 +187,20 @@ class PartWork:
     async def _write_base(self, number: int, message: str) -> dict[str, Any]:
         destinations = self._destinations()
         old = await self._rows(number)
-        format = _formats(self.diff_formats)[0]
-        stored = read_parts(message)[format.id]
-        found = await destinations[0].get(stored.key or "")
-        assert found is not None
-        changes = list(format.read_diff(found.body, self.kind.columns))
+        changes = await self._diff(destinations[0], message) if message else []
         rows = merged(old, [changes], self.kind.key_fields)
         encoded = encode_base(rows, _formats(self.base_formats), self.kind.columns)
         spot = Spot(self.prefix, self.epoch + 1, None, self.to, self.parts)
         parts = await put_part(destinations, spot, number, encoded)
         return {"formats": _shown(parts), "row_count": encoded[0].row_count}
 
+    async def _diff(self, destination: Destination, message: str) -> list[RowChange]:
+        format = _formats(self.diff_formats[:1])[0]
+        body = await read_object(destination, self.prefix, read_parts(message)[format.id])
+        return list(format.read_diff(body, self.kind.columns))
+
     def _destinations(self) -> list[Destination]:
-        return [open_destination(url, **dict(options)) for url, options in self.destinations]
+        return Wiring(self.credentials).destinations(self.destinations)
 
 
 def read_parts(message: str) -> dict[str, Part]:

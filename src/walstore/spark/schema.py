@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from walstore.archive.rows import Column
 from walstore.archive.sealed import COLUMNS, sealed_row
 from walstore.archive.source import Event
 from walstore.canon import canonical_text
@@ -35,6 +36,16 @@ _ARROW: Final[dict[str, pa.DataType]] = {
 _SQL: Final = {"text": "string", "integer": "bigint", "boolean": "boolean", "json": "string"}
 
 EVENT_NAMES: Final = tuple(column.name for column in COLUMNS)
+
+
+def schema_of(columns: Sequence[Column]) -> pa.Schema:
+    """Columns as Arrow has them; JSON is text."""
+    return pa.schema([(column.name, _ARROW[column.type]) for column in columns])
+
+
+def ddl_of(columns: Sequence[Column]) -> str:
+    """Columns as SQL has them; JSON is text."""
+    return ", ".join(f"{column.name} {_SQL[column.type]}" for column in columns)
 
 
 def events_schema(names: Sequence[str] = EVENT_NAMES) -> pa.Schema:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -50,7 +49,7 @@ def spark_session(
     is_connect = master is not None and master.startswith("sc://")
     prepare_python(os.environ)
     if not is_connect:
-        prepare_java(os.environ, cache=Path(tempfile.gettempdir()) / f"walstore-{os.getuid()}")
+        prepare_java(os.environ, cache=_cache())
     builder = SparkSession.builder.appName(app)
     if is_connect:
         builder = builder.remote(str(master))
@@ -61,6 +60,12 @@ def spark_session(
     session = builder.getOrCreate()
     session.dataSource.register(WalstoreDataSource)
     return session
+
+
+def _cache() -> Path:
+    """Where only this user writes: what is there is run."""
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "walstore"
 
 
 def _java(is_quick: bool) -> dict[str, str]:

@@ -3,6 +3,7 @@
     spark.read.format("walstore").option("database", "relay.db").option("prefix", "notes/").load()
 
     database | relay | archive   where events are; with a relay, `identity` is a key file
+                                 or `env:NAME`
     prefix                       what document keys begin with
     since, until                 which events: above a seq, up to a seq
     columns                      which columns, in which order; all if left out
@@ -111,10 +112,14 @@ class Options:
             # Its rows are in the order of documents: every range would read all of it.
             count = 1
         edges = [since + (until - since) * number // count for number in range(count + 1)]
-        return [Range(left, right) for left, right in pairwise(edges) if left < right]
+        found = [Range(left, right) for left, right in pairwise(edges) if left < right]
+        # Spark reads something even where there is nothing.
+        return found or [Range(since, since)]
 
     def batches(self, part: Range) -> Iterator[pa.RecordBatch]:
         """The events of a range, as Arrow has them."""
+        if part.since >= part.until:
+            return
         for page in self.address.pages(part.since, part.until):
             wanted = [event for event in page if part.takes(event)]
             for start in range(0, len(wanted), BATCH_EVENTS_MAX):
@@ -187,7 +192,8 @@ class EventsReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Ranges of seq."""
         _, _, head = self._options.address.status()
-        ranges = self._options.ranges(self._since, min(self._until, head))
+        until = min(self._until, head)
+        ranges = self._options.ranges(min(self._since, until), until)
         starts = tuple(self._starts)
         return [Range(each.since, each.until, self._documents, starts) for each in ranges]
 
@@ -228,8 +234,10 @@ class EventsStreamReader(DataSourceStreamReader):
         return {"seq": self._head()}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Ranges of seq."""
-        return self._options.ranges(int(start["seq"]), int(end["seq"]))
+        """Ranges of seq; what is below `since` is not read again, whatever a checkpoint says."""
+        until = int(end["seq"])
+        since = max(int(start["seq"]), self._options.since)
+        return self._options.ranges(min(since, until), until)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The events of a range."""

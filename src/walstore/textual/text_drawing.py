@@ -122,8 +122,9 @@ class TextDrawing(TextArea):
         if self._stale and self.is_mounted:
             self._restyle()
             self._look = None
+            width = self.scrollable_content_region.width
             for rows in _runs(filter(self._is_changed, sorted(self._stale))):
-                self._set_dirty(Region(0, rows.start, self.size.width, len(rows)))
+                self._set_dirty(Region(0, rows.start, width, len(rows)))
                 self._repaint_required = True
             self._stale.clear()
         super()._check_refresh()

@@ -7,11 +7,9 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 
 from rich.cells import cell_len, split_graphemes
-from textual._wrap import compute_wrap_offsets
 from textual.document._document import Location
 from textual.document._document_navigator import DocumentNavigator
 from textual.document._wrapped_document import WrappedDocument
@@ -19,14 +17,11 @@ from textual.expand_tabs import get_tab_widths
 from textual.geometry import Offset
 
 from walstore.reconcile.graphemes import CLUSTER_LEN_MAX, Clusters
+from walstore.textual.breaking import breaks
 from walstore.textual.counts import Counts
 from walstore.textual.text_document import TextDocument
 
 _WHOLE: list[int] = []
-
-# Texts of which every character fills one cell, and of whose spaces `\xa0` is the only other one:
-# Latin, Greek and Cyrillic ones with their punctuation.
-_is_even = re.compile("[ -~\xa0-\xac\xae-\u02ff\u0370-\u0482\u2010-\u2027]*").fullmatch
 
 
 class Wrapping(WrappedDocument):
@@ -45,25 +40,23 @@ class Wrapping(WrappedDocument):
         self._width = width
         self._tab_width = tab_width or self._tab_width
         self._wrap_offsets = list(map(self._breaks, self.document.lines))
-        self._rows = Counts([len(breaks) + 1 for breaks in self._wrap_offsets])
+        self._rows = Counts([len(each) + 1 for each in self._wrap_offsets])
 
     def wrap_range(self, start: Location, old_end: Location, new_end: Location) -> None:
         """Break the lines anew that an edit has touched."""
         top, old_stop = start[0], old_end[0] + 1
-        breaks = list(map(self._breaks, self.document.lines[top : new_end[0] + 1]))
-        rows = [len(each) + 1 for each in breaks]
+        found = list(map(self._breaks, self.document.lines[top : new_end[0] + 1]))
+        rows = [len(each) + 1 for each in found]
         # A key-press seldom changes how many rows a line has.
         if old_stop - top != len(rows) or rows != [self._rows[row] for row in range(top, old_stop)]:
             self._rows.splice(top, old_stop, rows)
-        self._wrap_offsets[top:old_stop] = breaks
+        self._wrap_offsets[top:old_stop] = found
 
     def _breaks(self, line: str) -> list[int]:
         width = self._width
         if not width or (len(line) <= width and line.isascii() and "\t" not in line):
             return _WHOLE
-        if _is_even(line):
-            return even_breaks(line, width)
-        return compute_wrap_offsets(line, width, tab_size=self._tab_width)
+        return breaks(line, width=width, tab_width=min(self._tab_width, width))
 
     @property
     def wrapped(self) -> bool:
@@ -92,10 +85,10 @@ class Wrapping(WrappedDocument):
 
     def section(self, line_index: int, section: int) -> tuple[int, int]:
         """The columns between which a section of a line is."""
-        breaks = self._wrap_offsets[line_index]
-        start = breaks[section - 1] if section else 0
-        is_last = section == len(breaks)
-        return start, len(self.document[line_index]) if is_last else breaks[section]
+        offsets = self._wrap_offsets[line_index]
+        start = offsets[section - 1] if section else 0
+        is_last = section == len(offsets)
+        return start, len(self.document[line_index]) if is_last else offsets[section]
 
     def get_sections(self, line_index: int) -> list[str]:
         """The text of the sections of a line."""
@@ -175,31 +168,6 @@ class Navigator(DocumentNavigator):
         if column >= len(line):
             return super().get_location_right(location)
         return row, next_column(line, column)
-
-
-def even_breaks(line: str, width: int) -> list[int]:
-    """Where a line breaks of which every character fills one cell.
-
-    It breaks before words, and within what is longer than a row. Spaces go with the word before
-    them. Textual has the same rule for any characters; a row costs it each of its characters.
-    """
-    line = line.replace("\xa0", " ")
-    breaks = []
-    start = 0
-    while len(line) - start > width:
-        start = _next_break(line, start, start + width)
-        breaks.append(start)
-    return breaks
-
-
-def _next_break(line: str, start: int, stop: int) -> int:
-    """Where a row ends that has no room for what is at `stop`."""
-    end = stop
-    if line[stop] == " ":
-        # The word before these spaces does not fit with all of them.
-        end = start + len(line[start:stop].rstrip(" "))
-    space = line.rfind(" ", start, end)
-    return stop if space < 0 else space + 1
 
 
 def previous_column(line: str, column: int) -> int:

@@ -1,0 +1,297 @@
+"""The command `python -m benchmarks.spark`: the plain engine, and Spark with one and two cores.
+
+- Every run is a process of its own that archives a tenth of the log and then all of it, each into a
+  new archive. What it takes to start, and what the tenth takes, is counted apart: the *marginal*
+  time is what the other nine tenths add.
+- CPU time and memory are those of everything that runs: driver, Java and Python workers.
+- All have to write the same archive, byte for byte, or nothing is reported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from walstore.archive.config import Settings, read_settings
+from walstore.archive.service import Service
+from walstore.archive.wiring import Wiring
+from walstore.document import ALLOW_ANY, WalDocument
+from walstore.net.memory import MemoryTransport
+from walstore.relay.log import NewElement
+from walstore.relay.reading import opened_source
+from walstore.relay.sqlite import SqliteLog
+from walstore.signed import Identity
+from walstore.signed.author import Domain, signing_input_of
+from walstore.signed.chain import link
+
+PLAIN = "plain"
+MASTERS = ("local[1]", "local[2]")
+START_MS = 1_700_000_000_000
+PARTS = 8
+
+FULL, QUICK = (2_000, 500), (200, 100)
+_APPEND_COUNT = 2_000
+
+
+@dataclass
+class Figures:
+    """What one process has measured: seconds of the clock and of all processors, and bytes."""
+
+    start_s: float
+    small_s: float
+    small_cpu_s: float
+    large_s: float
+    large_cpu_s: float
+    driver_bytes: int
+    java_bytes: int
+    workers_bytes: int
+    digest: str
+
+
+def main() -> int:
+    """Measure, print, and return 1 if the archives differ."""
+    options = _options()
+    if options.measure is not None:
+        print(json.dumps(asdict(_measure(options.measure, Path(options.directory)))))
+        return 0
+    documents, elements = QUICK if options.quick else FULL
+    documents, elements = options.documents or documents, options.elements or elements
+    directory = Path(tempfile.mkdtemp(prefix="walstore-spark-"))
+    try:
+        began = time.perf_counter()
+        total = asyncio.run(_write_logs(directory, documents, elements))
+        print(f"{total:,} elements written in {time.perf_counter() - began:.0f} s", flush=True)
+        found = {each: _in_a_process(each, directory) for each in (PLAIN, *MASTERS)}
+    finally:
+        shutil.rmtree(directory)
+    return _report(found, small=total // 10, large=total)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="200 documents × 100 elements")
+    parser.add_argument("--documents", type=int)
+    parser.add_argument("--elements", type=int)
+    parser.add_argument("--measure", help=argparse.SUPPRESS)
+    parser.add_argument("--directory", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+# ── what is archived ───────────────────────────────────────────────────────────────────
+
+
+async def _write_logs(directory: Path, documents: int, elements: int) -> int:
+    """A log of all documents, and one of every tenth of them."""
+    identity = Identity.from_seed(bytes([1]) * 32)
+    Identity.from_seed(bytes([9]) * 32).save(directory / "archive.key")
+    async with (
+        SqliteLog.open(str(directory / "large.db")) as large,
+        SqliteLog.open(str(directory / "small.db")) as small,
+    ):
+        waiting: list[NewElement] = []
+        for number in range(documents):
+            made = [each async for each in _elements(f"notes/{number:06}", identity, elements)]
+            waiting += made
+            if number % 10 == 0:
+                await small.append(made, START_MS)
+            if len(waiting) >= _APPEND_COUNT:
+                await large.append(waiting, START_MS)
+                waiting = []
+        if waiting:
+            await large.append(waiting, START_MS)
+    return documents * elements
+
+
+async def _elements(key: str, identity: Identity, count: int) -> Any:
+    transport = MemoryTransport()
+    document = await WalDocument(
+        key,
+        transport=transport,
+        identity=identity,
+        writers=ALLOW_ANY,
+        snapshot_role=ALLOW_ANY,
+        session_nonce="session",
+    ).open()
+    for number in range(count):
+        document.insert_text("body", number, "word "[number % 5])
+        await document.commit()
+    checkpoint = 0
+    while page := await transport.pull(key, checkpoint):
+        for each in page:
+            signed = signing_input_of(Domain.APPEND, key, each.data)
+            name = link(signed, author_pubkey=each.author, author_signature=each.signature)
+            yield NewElement(key, name, each.author, each.signature, each.data)
+        checkpoint = page[-1].ts
+
+
+def _settings(directory: Path, size: str) -> Settings:
+    return read_settings(
+        {
+            "source": {"database": f"{size}.db", "prefix": "notes/", "identity": "archive.key"},
+            "archive": {"table": "notes", "mode": "folded", "parts": PARTS},
+            "limits": {"buffer_bytes_max": 2**40},
+            "destinations": [{"url": "out"}],
+        },
+        directory=directory,
+    )
+
+
+# ── measuring ──────────────────────────────────────────────────────────────────────────
+
+
+def _in_a_process(who: str, directory: Path) -> Figures:
+    print(f"{who} …", flush=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.spark", "--measure", who, "--directory", str(directory)],
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    )
+    return Figures(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def _measure(who: str, directory: Path) -> Figures:
+    began = time.perf_counter()
+    archive = _plain() if who == PLAIN else _on_spark(who)
+    next(archive)
+    start_s = time.perf_counter() - began
+    times: list[float] = []
+    digest = ""
+    # The first one is not counted: it loads what all others find loaded.
+    for size in ("small", "small", "large"):
+        shutil.rmtree(directory / "out", ignore_errors=True)
+        wall, cpu = time.perf_counter(), _cpu_s()
+        archive.send(_settings(directory, size))
+        times += [time.perf_counter() - wall, _cpu_s() - cpu]
+        digest = _digest(directory / "out")
+    driver, java, workers = _memory()
+    archive.close()
+    _, _, small_s, small_cpu_s, large_s, large_cpu_s = times
+    return Figures(
+        start_s, small_s, small_cpu_s, large_s, large_cpu_s, driver, java, workers, digest
+    )
+
+
+def _plain() -> Any:
+    settings = yield
+    while True:
+        service = Service(
+            settings,
+            identity=Identity.load(settings.identity),
+            destinations=Wiring({}).destinations(settings.destinations),
+            sinks=[],
+            open_source=lambda prefix, s=settings: opened_source(s.database, prefix),
+            now_ms=lambda: START_MS,
+        )
+        asyncio.run(service.run_once())
+        settings = yield
+
+
+def _on_spark(master: str) -> Any:
+    from walstore.spark.job import ArchiveJob
+    from walstore.spark.session import spark_session
+
+    spark = spark_session(master)
+    settings = yield
+    while True:
+        ArchiveJob(spark, settings, settings.tables[0], now_ms=lambda: START_MS).run()
+        settings = yield
+
+
+def _digest(directory: Path) -> str:
+    found = hashlib.sha256()
+    for path in sorted(directory.rglob("*.json*")):
+        found.update(str(path.relative_to(directory)).encode() + b"\0" + path.read_bytes())
+    return found.hexdigest()
+
+
+def _family() -> Iterator[Path]:
+    """This process and all below it, as Linux shows them."""
+    parents: dict[int, int] = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+    known = {os.getpid()}
+    for number in sorted(parents):
+        if parents[number] in known:
+            known.add(number)
+    return (Path(f"/proc/{number}") for number in known)
+
+
+def _cpu_s() -> float:
+    ticks = 0
+    for path in _family():
+        try:
+            fields = (path / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        ticks += sum(int(each) for each in fields[11:15])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _memory() -> tuple[int, int, int]:
+    """The most that the driver, Java and the workers together have held."""
+    driver = java = workers = 0
+    for path in _family():
+        try:
+            status = (path / "status").read_text()
+        except OSError:
+            continue
+        lines = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
+        peak = int(lines.get("VmHWM", "0 kB").split()[0]) * 1024
+        if int(path.name) == os.getpid():
+            driver = peak
+        elif lines["Name"].strip() == "java":
+            java += peak
+        else:
+            workers += peak
+    return driver, java, workers
+
+
+# ── telling ────────────────────────────────────────────────────────────────────────────
+
+
+def _report(found: dict[str, Figures], *, small: int, large: int) -> int:
+    plain = found[PLAIN]
+    added = large - small
+    print(f"\n{large:,} elements; times are the clock's, per element of all processors\n")
+    print("| | start | a tenth | all | marginal per s | CPU | × 10 | driver | Java | workers |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for name, each in found.items():
+        rate = added / max(each.large_s - each.small_s, 1e-9)
+        cpu_us = (each.large_cpu_s - each.small_cpu_s) / added * 1e6
+        memory = " | ".join(
+            f"{size / 2**20:,.0f} MiB"
+            for size in (each.driver_bytes, each.java_bytes, each.workers_bytes)
+        )
+        print(
+            f"| {name} | {each.start_s:.1f} s | {each.small_s:.1f} s | {each.large_s:.1f} s"
+            f" | {rate:,.0f} | {cpu_us:.0f} µs | {each.large_s / each.small_s:.1f} | {memory} |"
+        )
+    two = found["local[2]"]
+    speed = (plain.large_s - plain.small_s) / max(two.large_s - two.small_s, 1e-9)
+    cpu = (two.large_cpu_s - two.small_cpu_s) / max(plain.large_cpu_s - plain.small_cpu_s, 1e-9)
+    is_same = len({each.digest for each in found.values()}) == 1
+    print(f"\n- the same archive, byte for byte: {'yes' if is_same else 'NO'}")
+    print(f"- marginal throughput, local[2] by plain: {speed:.2f} (target ≥ 1.4 from 400,000 on)")
+    print(f"- CPU per element, local[2] by plain: {cpu:.2f} (target ≤ 1.5)")
+    print(f"- growth, local[2]: {two.large_s / two.small_s:.1f} for 10 × (target ≤ 11)")
+    return 0 if is_same else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,187 @@
+"""Signs snapshots of documents with long logs, so that a relay may let go of what they cover.
+
+    events ─► documents whose tail is long ─► each in a task: opened, verified, signed, stored
+
+- The tail of a document is what was written since its newest snapshot.
+- A snapshot is made as any reader with the role makes one: the document is read from the relay,
+  everything is verified, and what is missing or cannot be read is a refusal. The relay checks the
+  role. What it lets go of then is its own policy; see `walstore relay compact`.
+- One bad document is a line of the report, never the end of the job.
+- Keys are where the task runs, in a file or a variable; see `signer`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+
+from walstore.archive.authority import KEYRING, ROSTER, Authority, Records
+from walstore.document import SnapshotRefusedError, WalDocument
+from walstore.errors import UsageError, WalStoreError
+from walstore.net.faults import RelayRefusalError
+from walstore.net.websocket import WebSocketTransport
+from walstore.signed.identity import Identity
+from walstore.spark.address import Address
+from walstore.spark.faults import told_in_one_line
+from walstore.spark.signer import Signer
+
+TAIL_MIN = 1000
+
+# Documents that a task has open at once, and how long one of them may take.
+AT_ONCE_MAX = 8
+DOCUMENT_S_MAX = 120.0
+
+_FIELDS: dict[str, pa.DataType] = {
+    "document": pa.string(),
+    "outcome": pa.string(),
+    "upto_ts": pa.int64(),
+    "reason": pa.string(),
+}
+REPORT_SCHEMA = pa.schema(_FIELDS)
+REPORT_DDL = "document string, outcome string, upto_ts bigint, reason string"
+
+Outcome = Literal["stored", "refused", "failed"]
+
+
+class Compacted(NamedTuple):
+    """What became of one document.
+
+    Attributes:
+        document: Its key.
+        outcome: Whether a snapshot is stored now, was refused, or something has failed.
+        upto_ts: The last element that the snapshot covers; None if there is none.
+        reason: Why not.
+    """
+
+    document: str
+    outcome: Outcome
+    upto_ts: int | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """Everything that a task has to know; it can be pickled, and holds no secret.
+
+    Attributes:
+        relay: Where documents are, and snapshots go.
+        signer: Who signs.
+        authority: Who may write, and whose snapshots count.
+    """
+
+    relay: str
+    signer: Signer
+    authority: Authority
+
+    def compact(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Sign snapshots of the documents that are named; a row for each."""
+        for batch in batches:
+            documents = [str(each) for each in batch.column("document").to_pylist()]
+            found = asyncio.run(self._compact_all(documents))
+            rows = [each._asdict() for each in found]
+            yield pa.RecordBatch.from_pylist(rows, schema=REPORT_SCHEMA)
+
+    async def _compact_all(self, documents: list[str]) -> list[Compacted]:
+        try:
+            identity = self.signer.load()
+            async with WebSocketTransport(self.relay, identity=identity) as transport:
+                places = asyncio.Semaphore(AT_ONCE_MAX)
+
+                async def one(document: str) -> Compacted:
+                    async with places:
+                        return await self._compact(document, transport, identity)
+
+                return await asyncio.gather(*map(one, documents))
+        except (WalStoreError, OSError) as error:
+            return [Compacted(each, "failed", reason=str(error)) for each in documents]
+
+    async def _compact(
+        self, document: str, transport: WebSocketTransport, identity: Identity
+    ) -> Compacted:
+        try:
+            async with asyncio.timeout(DOCUMENT_S_MAX):
+                opened = await self._opened(document, transport, identity)
+                snapshot = await opened.snapshot()
+        except (SnapshotRefusedError, RelayRefusalError) as error:
+            return Compacted(document, "refused", reason=str(error))
+        except TimeoutError:
+            return Compacted(document, "failed", reason=f"it takes over {DOCUMENT_S_MAX:.0f} s")
+        except Exception as error:  # noqa: BLE001 - one document is not the end of the others
+            return Compacted(document, "failed", reason=f"{type(error).__name__}: {error}")
+        return Compacted(document, "stored", upto_ts=snapshot["uptoTs"])
+
+    async def _opened(
+        self, document: str, transport: WebSocketTransport, identity: Identity
+    ) -> WalDocument:
+        records = Records()
+        if self.authority.has_owner(document):
+            found = [await transport.read_record(document, each) for each in (ROSTER, KEYRING)]
+            records = Records(*[None if each is None else each.text for each in found])
+        rules, _ = self.authority.rules(document, identity=identity, records=records)
+        return await WalDocument(
+            document,
+            transport=transport,
+            snapshot_store=transport,
+            identity=identity,
+            writers=rules.is_writer,
+            snapshot_role=rules.is_producer,
+            revoked=rules.revoked,
+            encryptor=rules.encryptor,
+            on_author_error="skip",
+        ).open()
+
+
+def tails(events: DataFrame) -> DataFrame:
+    """How many elements each document has above its newest snapshot: `document, tail`."""
+    snapshots = events.where(sql.col("kind") == "snapshot")
+    upto = snapshots.groupBy("document").agg(sql.max("ts").alias("upto"))
+    elements = events.where(sql.col("kind") == "element").select("document", "ts")
+    above = elements.join(upto, "document", "left").where(
+        sql.col("ts") > sql.coalesce(sql.col("upto"), sql.lit(0))
+    )
+    return above.groupBy("document").agg(sql.count("*").alias("tail"))
+
+
+def compact(
+    spark: SparkSession,
+    source: Address,
+    compaction: Compaction,
+    *,
+    tail_min: int = TAIL_MIN,
+    tasks: int = 8,
+) -> list[Compacted]:
+    """Sign snapshots of all documents with a long tail; what became of each.
+
+    Args:
+        spark: The session.
+        source: Where their events are.
+        compaction: How.
+        tail_min: How long a tail has to be.
+        tasks: How many tasks share the work.
+
+    Raises:
+        UsageError: No tail can be that short.
+        TaskFailedError: The events cannot be read.
+        StorageError, TransportError: The source cannot be read.
+    """
+    if tail_min < 1 or tasks < 1:
+        raise UsageError("a tail has at least one element, and somebody has to do the work")
+    _, min_seq, _ = source.status()
+    options = {
+        **source.options(),
+        "columns": "document,seq,kind,ts",
+        "since": str(max(min_seq - 1, 0)),
+    }
+    events = spark.read.format("walstore").options(**options).load()
+    long = tails(events).where(sql.col("tail") >= tail_min).select("document")
+    with told_in_one_line():
+        found: list[Any] = (
+            long.repartition(tasks).mapInArrow(compaction.compact, REPORT_DDL).collect()
+        )
+    return sorted(Compacted(*row) for row in found)

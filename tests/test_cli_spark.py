@@ -1,0 +1,101 @@
+"""`walstore spark`: what is wrong is said in one line, before a Java is started."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from walstore.cli.main import main
+
+CONFIG = """
+[source]
+database = "relay.db"
+[[tables]]
+table = "notes"
+prefix = "notes/"
+mode = "sealed"
+[[tables]]
+table = "maps"
+prefix = "maps/"
+mode = "sealed"
+[[destinations]]
+url = "out"
+"""
+
+
+@pytest.fixture(autouse=True)
+def _logging_is_put_back() -> Iterator[None]:
+    logger = logging.getLogger("walstore")
+    before = logger.handlers[:], logger.level, logger.propagate
+    yield
+    logger.handlers[:], logger.level, logger.propagate = before
+
+
+def test_it_tells_its_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["spark", "--help"]) == 0
+    assert "archive" in capsys.readouterr().out
+    assert main(["spark"]) == 2
+    assert main(["spark", "fly"]) == 2
+    assert "'fly' is not a command" in capsys.readouterr().err
+
+
+def test_without_the_extra_it_says_how_to_get_it() -> None:
+    # In a process of its own: here it may be loaded already.
+    code = (
+        "import sys; sys.modules['pyspark'] = None;"
+        " from walstore.cli.main import main; sys.exit(main(['spark', 'archive']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "walstore spark: pyspark is missing; get it with: pip install 'walstore[spark]'\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["archive", "--table", "none"], "there is no table 'none'"),
+        (["archive", "--stream"], "one table"),
+        (["archive", "--stream", "--table", "notes", "--trigger", "soon"], "soon"),
+        (["archive", "--set", "archive.mod=x"], "archive.mod is unknown"),
+    ],
+)
+def test_a_mistake_is_named_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], said: str
+) -> None:
+    pytest.importorskip("pyspark", reason="the extra spark is not installed")
+    (tmp_path / "archive.toml").write_text(CONFIG)
+    command, *rest = flags
+    assert main(["spark", command, "--config", str(tmp_path / "archive.toml"), *rest]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ([], "where the key is"),
+        (["--key-file", "a", "--key-variable", "B"], "where the key is"),
+        (["--key-file", "a", "--writers", "any", "--writers", "roster"], "--writers"),
+    ],
+)
+def test_a_compaction_needs_a_key_and_to_know_who_writes(
+    capsys: pytest.CaptureFixture[str], flags: list[str], said: str
+) -> None:
+    pytest.importorskip("pyspark", reason="the extra spark is not installed")
+    assert main(["spark", "compact", "--relay", "ws://127.0.0.1:1", *flags]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_module_can_be_submitted(capsys: pytest.CaptureFixture[str]) -> None:
+    from walstore.spark.__main__ import main as submitted
+
+    assert submitted(["--help"]) == 0
+    assert "walstore spark <command>" in capsys.readouterr().out

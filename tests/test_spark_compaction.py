@@ -1,0 +1,131 @@
+"""Snapshots that Spark signs: a relay with roles takes them, and may let go of what they cover."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.relay_process import Forker, forking
+from tests.rigged import ALICE, BOB, MALLORY
+from walstore.document import WalDocument
+from walstore.net.websocket import WebSocketTransport
+from walstore.signed import Identity
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytest.importorskip("pyspark", reason="the extra spark is not installed")
+
+WRITERS = [ALICE.public_key]
+SIGNERS = [BOB.public_key]
+ROLES = f"""
+[[grant]]
+prefix = ""
+read = "any"
+write = ["{ALICE.public_key}", "{MALLORY.public_key}"]
+
+[[grant]]
+prefix = "notes/"
+snapshot = ["{BOB.public_key}"]
+"""
+RETENTION = """
+[retention]
+log_mode = "compact_below_snapshot"
+retain_tail_n = 0
+"""
+
+
+async def opened(transport: WebSocketTransport, key: str, who: Identity = ALICE) -> WalDocument:
+    return await WalDocument(
+        key,
+        transport=transport,
+        snapshot_store=transport,
+        identity=who,
+        writers=WRITERS,
+        snapshot_role=SIGNERS,
+        on_author_error="skip",
+    ).open()
+
+
+async def fill(url: str) -> None:
+    """Long and short documents, one that nobody may sign, and one with a stranger's elements."""
+    async with WebSocketTransport(url, identity=ALICE) as transport:
+        for key, count in (("notes/a", 12), ("notes/b", 12), ("notes/c", 3), ("locked/d", 12)):
+            document = await opened(transport, key)
+            for number in range(count):
+                document.insert_text("body", number, "abc"[number % 3])
+                await document.commit()
+    async with WebSocketTransport(url, identity=MALLORY) as transport:
+        document = WalDocument(
+            "notes/b",
+            transport=transport,
+            identity=MALLORY,
+            writers=[MALLORY.public_key],
+            snapshot_role=[],
+            on_author_error="skip",
+        )
+        await document.open()
+        document.set_field("body", "mine")
+        await document.commit()
+
+
+async def texts(url: str) -> dict[str, object]:
+    """What a reader finds that starts anew."""
+    async with WebSocketTransport(url, identity=ALICE) as transport:
+        keys = ("notes/a", "notes/b", "notes/c", "locked/d")
+        return {key: (await opened(transport, key)).materialize() for key in keys}
+
+
+async def run(forker: Forker, *arguments: str) -> str:
+    number, output = forker.fork(*arguments)
+    with output:
+        said = await asyncio.to_thread(output.read)
+    forker.kill(number)
+    return said
+
+
+async def test_long_documents_get_snapshots_and_the_relay_lets_go(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from walstore.archive.authority import Authority
+    from walstore.spark.address import Address
+    from walstore.spark.compaction import Compaction, compact
+    from walstore.spark.signer import Signer
+
+    (tmp_path / "roles.toml").write_text(ROLES)
+    (tmp_path / "relay.toml").write_text(RETENTION)
+    BOB.save(tmp_path / "bob.key")
+    place = str(tmp_path / "bob.key")
+    flags = ("--database", "relay.db", "--roles", "roles.toml")
+    authority = Authority(writers={"": WRITERS}, producers={"": SIGNERS})
+    with forking(tmp_path) as forker:
+        relay = await forker.start(*flags)
+        await fill(relay.url)
+        before = await texts(relay.url)
+        source = Address(relay=relay.url, identity=place)
+        compaction = Compaction(relay.url, Signer(place), authority)
+        found = await asyncio.to_thread(compact, spark, source, compaction, tail_min=10)
+        outcomes = {each.document: each.outcome for each in found}
+        assert outcomes == {"notes/a": "stored", "notes/b": "stored", "locked/d": "refused"}
+        assert all((each.upto_ts is not None) == (each.outcome == "stored") for each in found)
+        assert next(each.reason for each in found if each.outcome == "refused")
+        # Their tails are short now.
+        again = await asyncio.to_thread(compact, spark, source, compaction, tail_min=10)
+        assert [each.document for each in again] == ["locked/d"]
+        # A key that is not there is told, document by document.
+        nobody = Compaction(relay.url, Signer(str(tmp_path / "gone.key")), authority)
+        failed = await asyncio.to_thread(compact, spark, source, nobody, tail_min=10)
+        assert {each.outcome for each in failed} == {"failed"}
+        assert "gone.key" in (failed[0].reason or "")
+        forker.kill(relay.number)
+
+        said = await run(
+            forker, "relay", "compact", "--config", "relay.toml", "--database", "relay.db", "--json"
+        )
+        assert json.loads(said)["removed"]["elements"] >= 24
+        relay = await forker.start(*flags)
+        assert await texts(relay.url) == before
