@@ -99,6 +99,22 @@ def test_what_documents_grew_by_adds_up_to_their_size(rng: random.Random) -> Non
         assert sizes[row["document"]] == expected
 
 
+def test_what_two_have_removed_at_once_has_gone_once() -> None:
+    async def write() -> list[Event]:
+        logs = Logs()
+        alice, bob = await logs.opened("a"), await logs.opened("a", BOB)
+        alice.insert_text("text", 0, "Hello")
+        await alice.commit()
+        await bob.pull()
+        for document, size in ((alice, 2), (bob, 3)):
+            document.remove_text("text", 0, size)
+            await document.commit()
+        return await logs.events()
+
+    rows = sorted(ops_of(asyncio.run(write())), key=lambda row: row["seq"])
+    assert [(row["size"], row["growth"]) for row in rows] == [(5, 5), (2, -2), (3, -1)]
+
+
 def test_what_no_key_opens_is_a_row_that_says_so() -> None:
     async def write() -> list[Event]:
         logs = Logs()

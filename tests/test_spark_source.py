@@ -33,6 +33,7 @@ from walstore.spark.source import (
     RANGE_MIN,
     EventsReader,
     EventsStreamReader,
+    NarrowingReader,
     Options,
     Range,
 )
@@ -136,13 +137,13 @@ def test_columns_are_those_that_were_asked_for(bench: Bench) -> None:
     ],
 )
 def test_filters_narrow_what_is_read(bench: Bench, filters: list[Any], keeps: Any) -> None:
-    reader = EventsReader(options_of(bench))
+    reader = NarrowingReader(options_of(bench))
     assert list(reader.pushFilters(filters)) == []
     assert read(reader, reader.partitions()) == [row for row in every(bench) if keeps(row)]
 
 
 def test_filters_that_mean_nothing_here_are_left_to_spark(bench: Bench) -> None:
-    reader = EventsReader(options_of(bench))
+    reader = NarrowingReader(options_of(bench))
     left = [EqualTo(("kind",), "element"), IsNotNull(("seq",)), In(("document",), (None, "a"))]
     assert list(reader.pushFilters([*left, GreaterThan(("seq",), 3)])) == left
 

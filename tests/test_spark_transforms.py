@@ -74,6 +74,15 @@ def rows_in(frame: DataFrame) -> Rows:
     return [row.asDict() for row in frame.collect()]
 
 
+def test_a_filter_takes_nothing_from_what_is_read_later(spark: SparkSession, world: World) -> None:
+    events = spark.read.format("walstore").option("database", world.database).load()
+    count = len(world.events)
+    assert events.where("seq > 5 and document <> 'a'").count() < count
+    assert events.count() == count
+    both = events.where("seq <= 5").union(events.where("seq > 5"))
+    assert sorted(row["seq"] for row in rows_in(both)) == [event.seq for event in world.events]
+
+
 # ── transforms ─────────────────────────────────────────────────────────────────────────
 
 

@@ -41,7 +41,8 @@ EDITOR_BYTES_MAX = 64 * 1024
 # What a key may leave behind in the log, of two sessions and a relay that keep all of it in memory.
 LOG_BYTES_PER_KEY_MAX = 4096
 
-# The parts of walstore that keep the log, or have to do with what is on its way there.
+# The parts of walstore that keep the log, or have to do with what is on its way there. What can be
+# undone is kept up to a limit of its own, and an hour does not reach it.
 LOG_PARTS = (
     "canon", "crdt", "document", "local", "net", "reconcile", "relay", "sealed", "signed", "wire",
 )  # fmt: skip
@@ -84,17 +85,20 @@ def forget() -> None:
     for found in gc.get_objects():
         if isinstance(found, LRUCache | FIFOCache):
             found.clear()
-        elif isinstance(found, functools._lru_cache_wrapper):
-            if found.cache_parameters()["maxsize"] is not None:
-                found.cache_clear()
+        elif isinstance(found, functools._lru_cache_wrapper) and is_limited(found):
+            found.cache_clear()
+
+
+def is_limited(found: functools._lru_cache_wrapper[object]) -> bool:
+    return found.cache_parameters()["maxsize"] is not None
 
 
 def is_log(names: list[str]) -> bool:
     """Whether something was allocated by what keeps the log, given the files of its frames."""
     # The newest one that is a file: named tuples are made by code that is in none.
     name = [each for each in ("", *names) if not each.startswith("<")][-1]
-    part = name.partition("/walstore/")[2].partition("/")[0]
-    return part.removesuffix(".py") in LOG_PARTS
+    part = name.partition("/walstore/")[2]
+    return part.startswith("store/undo") or part.partition("/")[0].removesuffix(".py") in LOG_PARTS
 
 
 class Typist:

@@ -9,9 +9,10 @@
     columns                      which columns, in which order; all if left out
     partitions                   into how many ranges of seq a read is cut, at most
     maxRowsPerBatch              how many events a micro-batch takes, at most
+    pushdown                     true to narrow what is read by filters; see `NarrowingReader`
 
-- A read is cut into ranges of seq; a stream's offset is one seq. Filters on `seq` narrow the range
-  that is read, filters on `document` are applied where it is read.
+- A read is cut into ranges of seq; a stream's offset is one seq. With `pushdown`, filters on `seq`
+  narrow the range that is read, and filters on `document` are applied where it is read.
 - A stream begins at `since`. What a relay can no longer replay ends it with an error, not a gap.
 """
 
@@ -82,6 +83,7 @@ class Options:
     columns: tuple[str, ...] = EVENT_NAMES
     partitions: int = PARTITIONS
     rows_max: int | None = None
+    is_narrowed: bool = False
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> Options:
@@ -103,6 +105,7 @@ class Options:
             columns=tuple(columns) or EVENT_NAMES,
             partitions=max(_number(options, "partitions", PARTITIONS), 1),
             rows_max=rows_max or None,
+            is_narrowed=options.get("pushdown", "false").lower() == "true",
         )
 
     def ranges(self, since: int, until: int) -> list[Range]:
@@ -140,7 +143,8 @@ class WalstoreDataSource(DataSource):
 
     def reader(self, schema: StructType) -> EventsReader:
         """Read once."""
-        return EventsReader(Options.read(self.options))
+        options = Options.read(self.options)
+        return NarrowingReader(options) if options.is_narrowed else EventsReader(options)
 
     def streamReader(self, schema: StructType) -> EventsStreamReader:  # noqa: N802 - Spark's name
         """Read what comes."""
@@ -156,6 +160,27 @@ class EventsReader(DataSourceReader):
         self._since, self._until = options.since, options.until
         self._documents: frozenset[str] | None = None
         self._starts: list[str] = []
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Ranges of seq."""
+        _, _, head = self._options.address.status()
+        ranges = self._options.ranges(self._since, min(self._until, head))
+        starts = tuple(self._starts)
+        return [Range(each.since, each.until, self._documents, starts) for each in ranges]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The events of a range."""
+        assert isinstance(partition, Range)
+        return self._options.batches(partition)
+
+
+class NarrowingReader(EventsReader):
+    """Reads only what filters let through.
+
+    Spark keeps what the last filter has left for all later queries of the same DataFrame, and for
+    all sides of a union or a join: rows would be missing, and nobody told. So it is only for a
+    DataFrame that is filtered once, and has to be asked for.
+    """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Take the filters that narrow what is read; the others are left to Spark."""
@@ -188,19 +213,6 @@ class EventsReader(DataSourceReader):
     def _only(self, documents: Iterable[str]) -> None:
         known = frozenset(documents)
         self._documents = known if self._documents is None else self._documents & known
-
-    def partitions(self) -> Sequence[InputPartition]:
-        """Ranges of seq."""
-        _, _, head = self._options.address.status()
-        until = min(self._until, head)
-        ranges = self._options.ranges(min(self._since, until), until)
-        starts = tuple(self._starts)
-        return [Range(each.since, each.until, self._documents, starts) for each in ranges]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The events of a range."""
-        assert isinstance(partition, Range)
-        return self._options.batches(partition)
 
 
 class EventsStreamReader(DataSourceStreamReader):
