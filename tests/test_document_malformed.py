@@ -322,7 +322,7 @@ def test_check_1_the_size_is_limited() -> None:
 
 @pytest.mark.parametrize(
     "foreign",
-    [float("nan"), float("inf"), 10**400, {1: 2}, {None: 1}, b"", {1}, object()],
+    [float("nan"), float("inf"), 10**400, {1: 2}, {None: 1}, b"", {1}, Ellipsis],
     ids=repr,
 )
 def test_check_1_what_is_no_json_is_refused(foreign: Any) -> None:

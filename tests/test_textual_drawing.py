@@ -23,6 +23,7 @@ from textual.scrollbar import ScrollBarRender
 from textual.widget import Widget
 from textual.widgets import Static
 
+from tests.counting import calls_of
 from walstore import ALLOW_ANY, Identity, MemoryTransport
 from walstore.store.store import WalStore
 from walstore.textual import CollabTextArea, RemoteCaret
@@ -280,6 +281,16 @@ def test_what_is_seen_as_one_character_does_not_break_and_fits_its_row(
     assert sum([row.count("e\u0301") for row in rows]) == line.count("e\u0301")
     for row in rows:
         assert cell_len(row) <= width or len(split_graphemes(row)[0]) == 1
+
+
+@pytest.mark.parametrize("text", ["word " * 20_000, "wörd " * 20_000, "日本語の文" * 20_000])
+def test_a_very_long_line_costs_its_rows_and_not_its_words(text: str) -> None:
+    rows: list[int] = []
+    # One call for the width of a character is made where characters have different ones.
+    characters = 0 if text.startswith("w") else len(text)
+    calls = calls_of(lambda: rows.extend(breaks(text, width=80, tab_width=4)))
+    assert len(rows) > 1_000
+    assert calls < 8 * len(rows) + characters + 100
 
 
 # ── pages of the log ───────────────────────────────────────────────────────────────────

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from random import Random
 
@@ -19,6 +18,7 @@ from textual.document._wrapped_document import WrappedDocument
 from textual.geometry import Offset
 from textual.pilot import Pilot
 
+from tests.counting import calls_of
 from walstore import ALLOW_ANY, Identity, MemoryTransport
 from walstore.crdt import WalCrdt
 from walstore.document.ports import Body
@@ -346,22 +346,6 @@ async def test_an_edit_in_answer_to_an_edit_shows_as_well() -> None:
         await pilot.press("a")
         assert area.text == store.text("body") == "a!"
         assert area.cursor_location == (0, 1)
-
-
-def calls_of(work: Callable[[], object]) -> int:
-    """How many calls something takes: a measure of work that does not depend on the machine."""
-    count = 0
-
-    def counted(frame: object, event: str, argument: object) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    sys.setprofile(counted)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return count
 
 
 async def calls_per_edit(lines: int, *, soft_wrap: bool, inserted: str, is_own: bool) -> int:
