@@ -19,6 +19,7 @@ from walstore.document.ports import (
     CheckpointTooOldError,
     ElementRefusedError,
     LogBehindError,
+    OtherLogError,
     RawElement,
     SnapshotConflictError,
 )
@@ -34,7 +35,6 @@ from walstore.net.faults import (
     NoAnswerError,
     NotAdmittedError,
     OfflineError,
-    OtherLogError,
     PresenceRefusedError,
     RelayFaultError,
     RelayRefusalError,

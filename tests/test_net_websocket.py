@@ -31,7 +31,7 @@ from walstore.document import (
     SnapshotRefusedError,
     WalDocument,
 )
-from walstore.document.ports import CheckpointTooOldError
+from walstore.document.ports import CheckpointTooOldError, OtherLogError
 from walstore.errors import TransportError
 from walstore.net import MemorySnapshots, MemoryTransport, WebSocketTransport, dialling
 from walstore.net import following as following_module
@@ -43,7 +43,6 @@ from walstore.net.faults import (
     NoAnswerError,
     NotAdmittedError,
     OfflineError,
-    OtherLogError,
     RelayRefusalError,
     TransportClosedError,
 )

@@ -25,13 +25,12 @@ from tests.test_relay_session import (
     roles_of,
     said,
 )
-from walstore.document.ports import RecordConflictError, StoredRecord
+from walstore.document.ports import OtherLogError, RecordConflictError, StoredRecord
 from walstore.errors import TransportError
 from walstore.net.events import RecordsChanged
 from walstore.net.faults import (
     DocumentKeyRefusedError,
     FalseAnswerError,
-    OtherLogError,
     RecordRefusedError,
     RelayFaultError,
     RelayRefusalError,

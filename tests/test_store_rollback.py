@@ -122,6 +122,62 @@ async def test_everybody_accepts_and_nothing_is_lost_or_there_twice(
         await table.close()
 
 
+@pytest.mark.parametrize("is_on_file", [False, True])
+async def test_a_relay_that_lost_everything_is_gone_on_with(
+    tmp_path: Path, is_on_file: bool
+) -> None:
+    async with vault(tmp_path / "relay") as relay:
+        table = Table(relay, tmp_path, is_on_file=is_on_file)
+        await table.prepare()
+        ada, ben, shown = table.ada, table.ben, table.ada.materialize()
+        await relay.lose_all()
+        await until_told(ada, ben)
+        assert (ada.status.state, ada.status.is_read_only) == ("refused", False)
+        assert "another one under its key" in str(ada.status.rollback)
+        # What is written meanwhile waits.
+        ada["title"] = "meanwhile"
+        await until([ada], lambda: ada.status.unsent == 1)
+        assert await relay.elements() == []
+        by_ada = sum(each.author == ADA.public_key for each in table.before)
+        assert await ada.accept_rollback() == AcceptedRollback(by_ada, len(table.before) - by_ada)
+        await until_sent(ada)
+        assert (ada.status.state, ada.status.rollback, ada.status.reason) == ("live", None, "")
+        assert ben.status.rollback is not None
+        await ben.accept_rollback()
+        await until_same(ada, ben)
+        assert ben.materialize() == {**shown, "title": "meanwhile"}
+        after = await relay.elements()
+        assert set(signatures(after).values()) == {1}
+        assert signatures(table.before).keys() <= signatures(after).keys()
+        check_log(after)
+        await table.close()
+        if is_on_file:
+            async with live(ADA, relay.url, table.paths[0]) as ada:
+                await ada.pull()
+                assert (ada.status.state, ada.status.rollback) == ("live", None)
+
+
+async def test_a_lost_log_is_the_one_before_again_if_accepting_fails(tmp_path: Path) -> None:
+    async with (
+        vault(tmp_path / "relay") as relay,
+        live(ADA, relay.url, tmp_path / "ada.wal") as ada,
+    ):
+        ada["title"] = "first"
+        await until_sent(ada)
+        await relay.save("right")
+        await relay.lose_all()
+        await until_told(ada)
+        await relay.stop()
+        with pytest.raises(TransportError):
+            await ada.accept_rollback()
+        assert ada.status.rollback is not None
+        await relay.start()
+        await relay.put_back("right")
+        await until([ada], lambda: (ada.status.state, ada.status.rollback) == ("live", None))
+        await ada.pull()
+        assert ada["title"] == "first"
+
+
 async def test_what_was_accepted_holds_the_next_time(tmp_path: Path) -> None:
     async with vault(tmp_path / "relay") as relay:
         table = Table(relay, tmp_path, is_on_file=True)

@@ -13,20 +13,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len, split_graphemes
+from textual import on
 from textual._wrap import compute_wrap_offsets
 from textual.app import App, ComposeResult
-from textual.containers import Horizontal
+from textual.containers import Horizontal, VerticalScroll
 from textual.document._document import Selection
 from textual.drivers.headless_driver import HeadlessDriver
+from textual.geometry import Region
 from textual.pilot import Pilot
+from textual.screen import ModalScreen, Screen
 from textual.scrollbar import ScrollBarRender
+from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Static
 
 from tests.counting import calls_of
 from walstore import ALLOW_ANY, Identity, MemoryTransport
 from walstore.store.store import WalStore
-from walstore.textual import CollabTextArea, RemoteCaret
+from walstore.textual import CollabTextArea, RemoteCaret, ThriftyScreen
 from walstore.textual.breaking import breaks
 from walstore.textual.steady_scrollbar import SteadyScrollBar
 
@@ -77,23 +81,44 @@ class Terminal(HeadlessDriver):
         self.paper.write(data)
 
 
+class Side(Static):
+    """Something beside the text, which counts how often it is asked what it shows."""
+
+    asked = 0
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        self.asked += 1
+        return super().render_lines(crop)
+
+
 class Page(App[None]):
     """A text area between other things."""
 
     CSS = "#area { padding: 0 1; } Static { width: 6; height: 1fr; }"
 
-    def __init__(self, store: WalStore, *, soft_wrap: bool = True, numbers: bool = False) -> None:
+    def __init__(
+        self,
+        store: WalStore,
+        *,
+        soft_wrap: bool = True,
+        numbers: bool = False,
+        is_thrifty: bool = True,
+    ) -> None:
         super().__init__()
+        self.is_thrifty = is_thrifty
         self.driver_class = Terminal
         self.area = CollabTextArea(
             store, "body", id="area", soft_wrap=soft_wrap, show_line_numbers=numbers
         )
         self.area.cursor_blink = False
 
+    def get_default_screen(self) -> Screen[None]:
+        return ThriftyScreen() if self.is_thrifty else Screen()
+
     def compose(self) -> ComposeResult:
         with Horizontal():
             yield self.area
-            yield Static("side")
+            yield Side("side")
 
 
 @asynccontextmanager
@@ -111,12 +136,16 @@ async def opened(transport: MemoryTransport | None = None) -> AsyncIterator[WalS
 
 @asynccontextmanager
 async def shown(
-    text: str = LINES, *, soft_wrap: bool = True, numbers: bool = False
+    text: str = LINES,
+    *,
+    soft_wrap: bool = True,
+    numbers: bool = False,
+    is_thrifty: bool = True,
 ) -> AsyncIterator[tuple[Page, WalStore, Pilot[None]]]:
     Terminal.paper, Terminal.written = Paper(), []
     async with opened() as store:
         store.set_text("body", text)
-        app = Page(store, soft_wrap=soft_wrap, numbers=numbers)
+        app = Page(store, soft_wrap=soft_wrap, numbers=numbers, is_thrifty=is_thrifty)
         async with app.run_test(headless=False, size=(40, 12)) as pilot:
             await pilot.pause()
             yield app, store, pilot
@@ -144,12 +173,17 @@ def somebody(area: CollabTextArea, random: Random) -> tuple[RemoteCaret, ...]:
 
 @pytest.mark.parametrize("numbers", [True, False])
 @pytest.mark.parametrize("soft_wrap", [True, False])
+@pytest.mark.parametrize("is_thrifty", [True, False])
 async def test_a_terminal_shows_what_it_would_show_if_all_were_drawn_anew(
-    soft_wrap: bool, numbers: bool
+    is_thrifty: bool, soft_wrap: bool, numbers: bool
 ) -> None:
-    async with shown(soft_wrap=soft_wrap, numbers=numbers) as (app, store, pilot):
+    async with shown(soft_wrap=soft_wrap, numbers=numbers, is_thrifty=is_thrifty) as (
+        app,
+        store,
+        pilot,
+    ):
         random = Random(2)
-        for step in range(60):
+        for step in range(40):
             await disturb(app, store, pilot, random)
             await pilot.pause()
             assert Terminal.paper.cells == await drawn_anew(app, pilot), f"after step {step}"
@@ -215,6 +249,100 @@ async def test_of_lines_that_are_joined_only_what_differs_is_drawn() -> None:
         store.edit_text("body", 0, len("the same\n"), "")
         await pilot.pause()
         assert "the same" not in "".join(Terminal.written)
+
+
+# ── the screen ─────────────────────────────────────────────────────────────────────────
+
+
+class Layers(App[None]):
+    """Widgets beside, before and partly outside of one another."""
+
+    CSS = """
+    Screen { layers: below above; }
+    #above { layer: above; offset: 12 3; width: 14; height: 4; background: red 50%; }
+    #out { layer: above; offset: -3 6; width: 9; height: 9; border: round green; }
+    #box { height: 5; width: 30; overflow: auto; }
+    #long { width: 50; height: 20; }
+    """
+
+    def __init__(self, screen: type[Screen[None]]) -> None:
+        super().__init__()
+        self.driver_class = Terminal
+        self._screen_type = screen
+
+    def get_default_screen(self) -> Screen[None]:
+        return self._screen_type()
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(id="box"):
+            yield Static("0123456789" * 100, id="long")
+        yield Static("above", id="above")
+        yield Static("partly out of view", id="out")
+
+
+async def steps_of(screen: type[Screen[None]]) -> list[dict[tuple[int, int], Cell]]:
+    """What a terminal shows while an app changes."""
+    Terminal.paper, Terminal.written = Paper(), []
+    shown_by_step = []
+    app = Layers(screen)
+    async with app.run_test(headless=False, size=(40, 12)) as pilot:
+        for step in range(6):
+            app.query_one("#above", Static).update(f"above {step}")
+            app.query_one("#out", Static).styles.height = 4 + step
+            app.query_one("#box").scroll_to(y=step, x=2 * step, animate=False)
+            app.query_one("#long", Static).update(f"{step}-" * 300)
+            if step == 4:
+                await app.push_screen(ModalScreen())
+            await pilot.pause()
+            shown_by_step.append(dict(Terminal.paper.cells))
+    return shown_by_step
+
+
+async def test_a_thrifty_screen_shows_what_any_screen_shows() -> None:
+    thrifty, ordinary = await steps_of(ThriftyScreen), await steps_of(Screen)
+    assert thrifty == ordinary
+    assert len({str(each) for each in thrifty}) == 6
+
+
+async def test_a_key_asks_nothing_of_the_widgets_that_it_does_not_change() -> None:
+    async with shown() as (app, _, pilot):
+        side = app.query_one(Side)
+        before = side.asked
+        await pilot.press("x")
+        await pilot.pause()
+        assert side.asked == before > 0
+
+
+# ── what is said ───────────────────────────────────────────────────────────────────────
+
+
+class Listening(Page):
+    """Hears of some things that a text area says."""
+
+    def __init__(self, store: WalStore) -> None:
+        super().__init__(store)
+        self.heard: list[str] = []
+
+    def on_text_area_changed(self) -> None:
+        self.heard.append("changed")
+
+    @on(CollabTextArea.CaretsMoved)
+    def hear(self) -> None:
+        self.heard.append("carets")
+
+
+async def test_what_somebody_hears_is_said_and_nothing_else() -> None:
+    Terminal.paper, Terminal.written = Paper(), []
+    async with opened() as store:
+        app, said = Listening(store), list[str]()
+        async with app.run_test(
+            headless=False, message_hook=lambda message: said.append(type(message).__name__)
+        ) as pilot:
+            await pilot.press("x")
+            app.area.post_message(CollabTextArea.CaretsMoved(app.area, ()))
+            await pilot.pause()
+            assert app.heard == ["changed", "carets"]
+            assert "SelectionChanged" not in said
 
 
 # ── the scroll bar ─────────────────────────────────────────────────────────────────────

@@ -17,8 +17,10 @@ from examples.textual_editor.relays import NoRelayError, running_relay
 from examples.textual_editor.screens import HelpScreen, LeaveScreen
 from examples.textual_editor.sessions import Desk, Session, guest_name, load_identity
 from tests.editors import editing, person, press, said, until
+from tests.vault import vault
 from walstore import Identity, WalStoreError
 from walstore.relay import MemoryLog, Relay
+from walstore.relay.limits import Limits
 from walstore.signed.card import Card
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -291,3 +293,52 @@ def test_the_example_is_made_of_what_is_promised() -> None:
                 assert not node.value.startswith("walstore.relay")
     inside = {name for name in imported if name.partition(".")[0] == "walstore"}
     assert inside == {"walstore", "walstore.textual"}
+
+
+# ── what goes wrong with a relay ───────────────────────────────────────────────────────
+
+
+async def test_a_relay_that_was_put_back_is_gone_on_with(tmp_path: Path) -> None:
+    async with vault(tmp_path / "relay") as relay:
+        ada_session = person("Ada", relay.url, tmp_path / "ada.walstore")
+        bo_session = person("Bo", relay.url)
+        async with editing(ada_session) as (ada, left):
+            async with editing(bo_session) as (bo, right):
+                await press(left, "a")
+                await until(right, lambda: bo.body.text == "a")
+                await press(right, "end", "b")
+                await until(left, lambda: ada.body.text == "ab")
+                await until(right, lambda: "all sent" in said(bo, "#status"))
+                assert not ada.check_action("mend", ())
+            await relay.put_back("empty")
+            await until(left, lambda: "put back (F6)" in said(ada, "#status"))
+            await press(left, "f6")
+            assert "sent again" in said(ada, "#troubles")
+            await press(left, "g")
+            await until(left, lambda: "You go on" in said(ada, "#mended"))
+            # Of two edits, the other's is stranded; he does not come back.
+            await until(left, lambda: "lost 1 edits of others" in said(ada, "#troubles"))
+            await press(left, "w")
+            await until(left, lambda: "Nothing is wrong" in said(ada, "#troubles"))
+            await press(left, "escape", "end", "c")
+            await until(left, lambda: "all sent" in said(ada, "#status"))
+        async with editing(person("Cy", relay.url)) as (cy, pilot):
+            await until(pilot, lambda: cy.body.text == "abc")
+
+
+async def test_what_a_relay_does_not_take_is_set_aside() -> None:
+    limits = Limits(frame_bytes_max=8_192)
+    async with (
+        Relay.serve(MemoryLog(), limits=limits) as relay,
+        editing(person("Ada", relay.url)) as (ada, pilot),
+    ):
+        await until(pilot, lambda: "live" in said(ada, "#status"))
+        ada.store["large"] = "much" * 5_000
+        await until(pilot, lambda: "does not take" in said(ada, "#status"))
+        await pilot.press("f6")
+        assert "bytes exceed" in said(ada, "#troubles")
+        await pilot.press("s")
+        await until(pilot, lambda: "1 set aside" in said(ada, "#mended"))
+        await pilot.press("escape", "x")
+        await until(pilot, lambda: "all sent" in said(ada, "#status"))
+        assert (ada.body.text, ada.store.get("large")) == ("x", None)

@@ -46,6 +46,13 @@ class Vault:
         shutil.copy(self._path.with_name(name), self._path)
         await self.start()
 
+    async def lose_all(self) -> None:
+        """Have the relay begin with nothing, and with other names for its logs."""
+        await self.stop()
+        for each in self._path.parent.glob(f"{self._path.name}*"):
+            each.unlink()
+        await self.start()
+
     async def elements(self) -> list[RawElement]:
         """Everything that the relay holds of the document."""
         found: list[RawElement] = []

@@ -12,15 +12,23 @@ from textual import work
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
+from textual.screen import Screen
 from textual.widgets import Footer, Input
 
 from examples.textual_editor.history import HistoryScreen
+from examples.textual_editor.mending import MendScreen, needs_mending
 from examples.textual_editor.panels import People, Side, Status
 from examples.textual_editor.screens import HelpScreen, LeaveScreen, OpenScreen, ShareScreen
 from examples.textual_editor.sessions import Desk, Session
-from examples.textual_editor.themes import DARK, LIGHT
 from walstore import WalStore, WalStoreError
-from walstore.textual import CollabTextArea, author_color, bind_input
+from walstore.textual import (
+    DARK,
+    LIGHT,
+    CollabTextArea,
+    ThriftyScreen,
+    author_color,
+    bind_input,
+)
 
 
 class EditorApp(App[None]):
@@ -38,6 +46,8 @@ class EditorApp(App[None]):
         Binding("f3", "share", "Share"),
         Binding("f4", "open", "Open"),
         Binding("f5", "follow", "Follow"),
+        # Before the text, which selects a line with it otherwise.
+        Binding("f6", "mend", "Mend", priority=True),
         Binding("f8", "theme", "Theme"),
         Binding("f9", "side", "Side"),
         Binding("ctrl+q", "quit", "Leave", priority=True),
@@ -66,6 +76,10 @@ class EditorApp(App[None]):
         for theme in (LIGHT, DARK):
             self.register_theme(theme)
         self.theme = LIGHT.name if is_light else DARK.name
+
+    def get_default_screen(self) -> Screen[None]:
+        """The screen: with every key of anybody a little of it changes."""
+        return ThriftyScreen(id="_default")
 
     def compose(self) -> ComposeResult:
         """Lay it out."""
@@ -156,6 +170,15 @@ class EditorApp(App[None]):
         self.body.following = sessions[after] if after < len(sessions) else None
         if not sessions:
             self.notify("Nobody else is in the text.")
+
+    def action_mend(self) -> None:
+        """Show what is wrong, and what can be done about it."""
+        self.push_screen(MendScreen(self.store))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer to mend what needs it, while nothing else is in front."""
+        is_front = len(self.screen_stack) == 1
+        return action != "mend" or (is_front and needs_mending(self.store))
 
     def action_side(self) -> None:
         """Show people, tags and tasks, or not."""

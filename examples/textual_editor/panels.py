@@ -108,7 +108,10 @@ class Status(Static):
             self.update(line, layout=False)
         self.set_class(status.state == "live" and not wrong, "-live")
         self.set_class(status.state not in ("live", "local") and not wrong, "-away")
-        self.set_class(bool(wrong), "-wrong")
+        if bool(wrong) != self.has_class("-wrong"):
+            self.set_class(bool(wrong), "-wrong")
+            # There may be something to mend.
+            self.app.refresh_bindings()
         if status.may_write != self._may_write:
             self._may_write = status.may_write
             self.post_message(self.MayWrite(status.may_write))
@@ -128,15 +131,15 @@ class Status(Static):
         if status.unreadable:
             wrong.append(f"{status.unreadable} sealed for others")
         if status.stranded:
-            wrong.append(f"{status.stranded} lost by the relay")
+            wrong.append(f"{status.stranded} lost by the relay (F6)")
         if status.rollback is not None:
-            wrong.append("the relay was put back")
+            wrong.append("the relay was put back (F6)")
         if status.is_read_only:
             wrong.append("read only")
         if not status.may_write:
             wrong.append("you may not write here")
         elif status.refused is not None:
-            wrong.append("the relay does not take what you wrote")
+            wrong.append("the relay does not take what you wrote (F6)")
         return wrong
 
 

@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 
 from examples.textual_editor.app import EditorApp
+from examples.textual_editor.inspector_pictures import take_inspector_pictures
 from examples.textual_editor.relays import running_relay
 from examples.textual_editor.script import until
 from examples.textual_editor.sessions import Session
@@ -75,6 +76,7 @@ async def take_pictures(directory: Path, *, size: tuple[int, int] = SIZE) -> int
                     picture.write_text(self_contained(app.export_screenshot(title=title)))
                     print(f"wrote {picture}")
                     await pilot.press("f8")
+    await take_inspector_pictures(directory, (ADA, BO, CLEO), self_contained)
     return 0
 
 

@@ -29,6 +29,7 @@ Without a network you go on writing; it is sent once there is one.
 [b]F1[/b] help       [b]F2[/b] history     [b]F3[/b] share
 [b]F4[/b] open       [b]F5[/b] follow      [b]F8[/b] light or dark
 [b]F9[/b] people, tags and tasks    [b]ctrl+q[/b] leave
+[b]F6[/b] mends what the red line at the bottom says is wrong
 
 The line at the bottom says whether the others can see you,
 and how much of what you wrote they cannot have yet."""

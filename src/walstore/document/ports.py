@@ -77,6 +77,24 @@ class LogReplacedError(LogBehindError):
         self._describe(f"it no longer holds the element at {checkpoint}", head, checkpoint)
 
 
+class OtherLogError(TransportError):
+    """A relay holds another log under this key than the one that was read before.
+
+    Attributes:
+        document_key: The key that they share.
+        expected: The log that was read before.
+        found: The log that the relay holds; None if it does not say.
+    """
+
+    def __init__(self, document_key: str, expected: str, found: str | None) -> None:
+        super().__init__(
+            f"{document_key!r} is another log here: {found}, not {expected}", retryable=False
+        )
+        self.document_key = document_key
+        self.expected = expected
+        self.found = found
+
+
 class ElementRefusedError(TransportError):
     """An element was not stored, and the same one never will be.
 

@@ -291,6 +291,10 @@ class RelayClient:
         """The logs by document key."""
         return self._logs.all()
 
+    def accept_log(self, document: str, log: str) -> None:
+        """From now on a key stands for this log."""
+        self._logs.accept(document, log)
+
     @property
     def documents(self) -> frozenset[str]:
         """The documents that are followed."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from walstore.document.ports import (
     CheckpointTooOldError,
     ElementRefusedError,
+    OtherLogError,
     SnapshotConflictError,
 )
 from walstore.errors import PeerError, TransportError, UsageError
@@ -69,24 +70,6 @@ class AppendRefusedError(RelayRefusalError, ElementRefusedError):
     def __init__(self, code: Code, reason: str) -> None:
         super().__init__(code, reason)
         self.is_of_author = code is Code.RESTRICTED
-
-
-class OtherLogError(TransportError):
-    """A relay holds another log under this key than the one that was read before.
-
-    Attributes:
-        document_key: The key that they share.
-        expected: The log that was read before.
-        found: The log that the relay holds; None if it does not say.
-    """
-
-    def __init__(self, document_key: str, expected: str, found: str | None) -> None:
-        super().__init__(
-            f"{document_key!r} is another log here: {found}, not {expected}", retryable=False
-        )
-        self.document_key = document_key
-        self.expected = expected
-        self.found = found
 
 
 class OtherRelayError(TransportError):

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from walstore.document.ports import OtherLogError
 from walstore.errors import TransportError
 from walstore.net.alarm import Alarm
 from walstore.net.events import ClientEvent, Settled
 from walstore.net.faults import (
     BusyError,
     NoAnswerError,
-    OtherLogError,
     RelayFaultError,
     RelayRefusalError,
 )

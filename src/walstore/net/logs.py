@@ -20,6 +20,10 @@ class KnownLogs:
         """Whether an answer is from the log that is known; the first answer makes it known."""
         return self._logs.setdefault(document, log) == log
 
+    def accept(self, document: str, log: str) -> None:
+        """From now on this log is meant, although another one was known."""
+        self._logs[document] = log
+
     def all(self) -> dict[str, str]:
         """All that are known."""
         return dict(self._logs)

@@ -472,6 +472,10 @@ class WebSocketTransport:
         """The log that a key stands for; None if no answer has named it yet."""
         return self._client.logs.get(document_key)
 
+    def accept_log(self, document_key: str, log: str) -> None:
+        """From now on a key stands for this log, after a person decided so; see `OtherLogError`."""
+        self._client.accept_log(self._checked(document_key), log)
+
     @property
     def logs(self) -> dict[str, str]:
         """The logs by document key; keep them, and give them to the next session."""

@@ -10,7 +10,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -18,7 +19,13 @@ from typing import Any
 
 from walstore.canon import canonical_bytes
 from walstore.document import WalDocument
-from walstore.document.ports import Body, RawElement, SnapshotStore, Transport
+from walstore.document.ports import (
+    Body,
+    OtherLogError,
+    RawElement,
+    SnapshotStore,
+    Transport,
+)
 from walstore.document.rejoining import Rejoined
 from walstore.document.stranded import sealed_of
 from walstore.local import Start
@@ -97,6 +104,24 @@ async def accept_rollback(
 
     rejoined = await document.rejoin(elsewhere, snapshots, elements=lost, keep=keep)
     return AcceptedRollback(len(rejoined.again), document.stranded)
+
+
+@contextmanager
+def meant(transport: Transport, other: OtherLogError) -> Iterator[None]:
+    """Have a key stand for the log that a relay holds under it; for the one before if that fails.
+
+    Raises:
+        OtherLogError: The relay does not say which one it holds.
+    """
+    accept: Callable[[str, str], None] | None = getattr(transport, "accept_log", None)
+    if accept is None or other.found is None:
+        raise other
+    accept(other.document_key, other.found)
+    try:
+        yield
+    except BaseException:
+        accept(other.document_key, other.expected)
+        raise
 
 
 def _start(rejoined: Rejoined, elements: Sequence[RawElement]) -> Start:

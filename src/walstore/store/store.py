@@ -15,7 +15,7 @@ import os
 import secrets
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager, nullcontext, suppress
 from typing import Any, Literal, TypeVar, cast
 
 from walstore import net
@@ -25,7 +25,7 @@ from walstore.document.document import Keys
 from walstore.document.events import Event, Fork, Rejection
 from walstore.document.faults import RollbackDetectedError
 from walstore.document.opening import Posture
-from walstore.document.ports import SnapshotStore, Transport
+from walstore.document.ports import OtherLogError, SnapshotStore, Transport
 from walstore.errors import TransportError, UsageError, WalStoreError
 from walstore.local import LocalFile, LocalFileClosedError
 from walstore.sealed.encryptor import Encryptor, PlainEncryptor
@@ -46,7 +46,7 @@ from walstore.store.presence import PeersWaiter, Presence, PresenceChannel
 from walstore.store.refusals import Refusals
 from walstore.store.refused import Refused, all_refused
 from walstore.store.replica import NoRelayError, Replica
-from walstore.store.rolled_back import AcceptedRollback, accept_rollback
+from walstore.store.rolled_back import AcceptedRollback, accept_rollback, meant
 from walstore.store.selectors import Selector, SelectorView, Tracker, select
 from walstore.store.shared import NotSharedError, encryptor_of, share
 from walstore.store.sharing import Person, Sharing
@@ -150,6 +150,8 @@ class WalStore(StoreEditing):
         self._tasks: set[asyncio.Task[None]] = set()
         self._forks: deque[Fork] = deque(maxlen=_FORKS_MAX)
         self._failure: WalStoreError | None = None
+        # The relay holds another log under this key, as far as it was heard last.
+        self._other_log: OtherLogError | None = None
         self._batch: Batch | None = None
         # What was folded and not told yet.
         self._folded: list[Change] = []
@@ -769,6 +771,8 @@ class WalStore(StoreEditing):
     async def accept_rollback(self) -> AcceptedRollback:
         """Go on with a log that was rolled back, as `status.rollback` says; else do nothing.
 
+        So it is for a relay that has lost everything, and begins another log under the same key.
+
         Nothing that is shown vanishes. Own elements that the log has lost are sent again, byte for
         byte. Those of others are shown here, and counted as `status.stranded`, until their authors
         have sent them again. It survives `kill -9` at any moment, and holds the next time.
@@ -784,11 +788,17 @@ class WalStore(StoreEditing):
         document, replica, transport = self.document, self._replica, self._transport
         if replica is None or transport is None:
             raise NoRelayError
-        if document.rollback is None:
+        other = self._other_log
+        if document.rollback is None and other is None:
             return AcceptedRollback(0, document.stranded)
         try:
-            accepted = await accept_rollback(document, replica, transport, self._snapshots)
+            with nullcontext() if other is None else meant(transport, other):
+                accepted = await accept_rollback(document, replica, transport, self._snapshots)
             self._folded_since_state = document.tail_length
+            if other is not None:
+                self._failure = self._other_log = None
+                if self._file is not None:
+                    self._file.log_id = other.found
         finally:
             self._tell_status()
         if self._syncer is not None:
@@ -953,7 +963,10 @@ class WalStore(StoreEditing):
         """How the store stands now."""
         document = self._document
         network = getattr(self._transport, "status", None)
-        state: State = "local" if self._transport is None else getattr(network, "state", "live")
+        state = self._network_state
+        if self._other_log is not None and state == "live":
+            # The relay can be reached, and the document is not there.
+            state = "refused"
         return StoreStatus(
             state="closed" if document is None else state,
             reason=self._reason(state, getattr(network, "reason", "")),
@@ -965,7 +978,7 @@ class WalStore(StoreEditing):
             rejected=() if document is None else tuple(document.rejected()),
             unreadable=0 if document is None else document.unreadable,
             is_read_only=document is not None and document.is_read_only,
-            rollback=None if document is None else document.rollback,
+            rollback=self._rollback,
             stranded=0 if document is None else document.stranded,
             refused=self.refused,
             may_write=self._may_write(),
@@ -1053,8 +1066,21 @@ class WalStore(StoreEditing):
         if self._on_event is not None:
             self._call(self._on_event, event)
 
+    @property
+    def _network_state(self) -> State:
+        network = getattr(self._transport, "status", None)
+        return "local" if self._transport is None else getattr(network, "state", "live")
+
+    @property
+    def _rollback(self) -> str | None:
+        if self._document is None:
+            return None
+        if self._other_log is not None:
+            return "the relay knows nothing of it, and holds another one under its key"
+        return self._document.rollback
+
     def _reason(self, state: State, network: str) -> str:
-        rollback = None if self._document is None else self._document.rollback
+        rollback = self._rollback
         if rollback is not None:
             return f"the log was rolled back: {rollback}; accept_rollback() goes on with it"
         # A roll-back that was accepted is no failure, although it was one when it was met.
@@ -1064,6 +1090,9 @@ class WalStore(StoreEditing):
 
     def _failed(self, failure: WalStoreError | None) -> None:
         self._failure = failure
+        if failure is None or isinstance(failure, OtherLogError):
+            # That the relay cannot be reached meanwhile changes nothing.
+            self._other_log = failure
         self._tell_status()
 
     def _send_soon(self) -> None:
@@ -1073,7 +1102,7 @@ class WalStore(StoreEditing):
 
     def _network_changed(self) -> None:
         """What failed is tried again when a connection was made, not whenever something fails."""
-        was_live, self._was_live = self._was_live, self.status.state == "live"
+        was_live, self._was_live = self._was_live, self._network_state == "live"
         if self._was_live and not was_live and self._syncer is not None:
             # Another relay may answer, or one that takes more by now, or one that was put back.
             if self._replica is not None:

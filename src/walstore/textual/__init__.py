@@ -1,7 +1,10 @@
 """Textual widgets that are bound to a store.
 
 - `CollabTextArea` is a text that is edited together.
+- `ThriftyScreen` is a screen for apps that are drawn with every key: an app returns one from
+  `get_default_screen`.
 - The `bind_` functions tie ordinary widgets to paths.
+- `DARK` and `LIGHT` are themes in which authors' colours can be read.
 - `author_color` and `name_of` are what to show of somebody who is here, `Cursor` is where they are.
 """
 
@@ -17,14 +20,19 @@ from walstore.textual.bindings import (
 from walstore.textual.carets import RemoteCaret, author_color, color_of, name_of, session_of
 from walstore.textual.text_area import CollabTextArea, NotTextError
 from walstore.textual.text_document import shown
+from walstore.textual.themes import DARK, LIGHT
+from walstore.textual.thrifty_screen import ThriftyScreen
 
 __all__ = [
+    "DARK",
+    "LIGHT",
     "Binding",
     "CollabTextArea",
     "Cursor",
     "NotTextError",
     "Person",
     "RemoteCaret",
+    "ThriftyScreen",
     "author_color",
     "bind_input",
     "bind_list",

@@ -88,6 +88,8 @@ class CollabTextArea(TextView):
             """The text area."""
             return self.text_area
 
+    ASIDES = (*TextView.ASIDES, CaretsMoved)
+
     def __init__(
         self, store: WalStore, path: str, *, presence: Presences | None = None, **options: Any
     ) -> None:

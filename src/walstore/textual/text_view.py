@@ -5,6 +5,7 @@
 - What is in view stays where it is while others edit: the row that the cursor is on, or the first
   one if the cursor is out of view.
 - Keys act in the order in which they were pressed, however fast they come.
+- That the text or the selection has changed is said only if somebody hears it.
 - It knows no store. What is edited in it is for whoever derives from it to decide.
 """
 
@@ -13,14 +14,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from textual import events
 from textual.document._document import Location, Selection
 from textual.geometry import Offset, Size
+from textual.message import Message
 from textual.reactive import Reactive, reactive
 from textual.widget import Widget
+from textual.widgets import TextArea
 
+from walstore.textual.hearing import is_heard
 from walstore.textual.text_document import TextDocument
 from walstore.textual.text_drawing import TextDrawing
 from walstore.textual.wrapping import Navigator, Wrapping
@@ -59,9 +63,13 @@ class TextView(TextDrawing):
         Selection(), init=False, always_update=True, repaint=False
     )
 
+    # What is said with every key.
+    ASIDES: ClassVar[tuple[type[Message], ...]] = (TextArea.Changed, TextArea.SelectionChanged)
+
     def __init__(self, **options: Any) -> None:
         """Show an empty text; the options are those of a `TextArea`, but for text and language."""
         self.is_settling = False
+        self._heard: dict[type[Message], bool] = {}
         super().__init__(**options)
 
     def _set_document(self, text: str, language: str | None) -> None:
@@ -76,6 +84,16 @@ class TextView(TextDrawing):
         """Wrap all of it anew, for another width, and draw it: no row need be what it was."""
         super()._rewrap_and_refresh_virtual_size()
         self.refresh()
+
+    def check_message_enabled(self, message: Message) -> bool:
+        """Whether a message is to be posted: not what nobody would hear."""
+        kind = type(message)
+        if kind in self.ASIDES and self.is_mounted:
+            if kind not in self._heard:
+                self._heard[kind] = is_heard(self, kind)
+            if not self._heard[kind]:
+                return False
+        return super().check_message_enabled(message)
 
     async def _on_key(self, event: events.Key) -> None:
         """Act on a key at once, so that what is typed after it does not come before it.

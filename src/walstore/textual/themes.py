@@ -1,4 +1,4 @@
-"""The colours of the editor: in the light, and in the dark."""
+"""The colours of walstore's screens: in the light, and in the dark."""
 
 from __future__ import annotations
 
