@@ -9,11 +9,36 @@ JOBS   ?= 2
 # Spark brings its own Java where there is none.
 SPARK  := $(if $(or $(JAVA_HOME),$(shell command -v java)),spark,spark-java)
 
-.PHONY: test check demo serve screenshot bench clean
+# The inner modules as C, beside a copy of all others: what a wheel built with WALSTORE_COMPILE=1 holds.
+COMPILED := .cache/compiled
+HOT      := src/walstore/canon.py $(wildcard src/walstore/crdt/*.py src/walstore/reconcile/*.py)
+CORE     := tests/test_compiled.py tests/test_canon.py $(wildcard tests/test_crdt_*.py tests/test_packed_*.py \
+            tests/test_reconcile_*.py tests/test_document_laws.py tests/test_document_bases.py)
 
-## test: everything that CI runs, cheapest first
+.PHONY: test check compiled demo serve screenshot bench sim mutants torture clean
+
+## test: everything that CI runs, cheapest first; the core in both forms
 test: check
 	$(BIN)/pytest -n $(JOBS) --dist loadgroup
+	@$(MAKE) --no-print-directory compiled
+	@if [ -d $(COMPILED)/lib ]; then \
+	  WALSTORE_EXPECT_COMPILED=1 PYTHONPATH=$(COMPILED)/lib $(BIN)/pytest -n $(JOBS) --dist loadgroup $(CORE); \
+	fi
+
+## compiled: the inner modules as C, in .cache; nothing where there is no C compiler
+compiled: $(STAMP)
+	@rm -rf $(COMPILED)/lib
+	@if command -v $(CC) > /dev/null; then \
+	  $(MAKE) --no-print-directory $(COMPILED)/.built && \
+	  mkdir -p $(COMPILED)/lib && cp -r src/walstore $(COMPILED)/ext/. $(COMPILED)/lib; \
+	else \
+	  echo "Nothing is compiled, and the core is tested interpreted only: there is no C compiler ($(CC))."; \
+	fi
+
+$(COMPILED)/.built: setup.py $(HOT) | $(STAMP)
+	rm -rf $(COMPILED)/ext
+	WALSTORE_COMPILE=1 $(BIN)/python setup.py --quiet build_ext --build-lib $(COMPILED)/ext
+	@touch $@
 
 ## check: format, lint, types and layers
 check: $(STAMP)
@@ -34,10 +59,24 @@ serve: $(STAMP)
 screenshot: $(STAMP)
 	$(BIN)/python -m examples.textual_editor --screenshot
 
-## bench: walstore beside its peers in one run, as ratios (QUICK=1 for a short one)
-bench: $(STAMP)
-	$(BIN)/python -m benchmarks $(if $(QUICK),--quick)
-	$(BIN)/python -m benchmarks.relay $(if $(QUICK),--quick)
+## bench: walstore beside its peers in one run, as ratios (QUICK=1 for a short one; TRACE=file for another trace)
+bench: compiled
+	$(BIN)/python -m benchmarks $(if $(QUICK),--quick) $(if $(TRACE),--trace $(TRACE)) \
+	  --json .cache/bench.json --plot .cache/bench.png
+
+## sim: simulated fleets (SEEDS=2000 or 500-999, LEVEL=document or fleet; SEED=17 for one, traced)
+sim: $(STAMP)
+	$(BIN)/python -m walstore.testing.simulator $(if $(LEVEL),--level $(LEVEL)) \
+	  $(if $(SEEDS),--seeds $(SEEDS)) $(if $(SEED),--seed $(SEED)) \
+	  $(if $(ONLY),--only $(ONLY)) $(if $(WITHOUT),--without $(WITHOUT))
+
+## mutants: put weaknesses of the peer back into a copy of the source: the tests have to notice
+mutants: $(STAMP)
+	$(BIN)/python -m tests.mutants
+
+## torture: every promise of docs/reliability.md in the size of a release (TORTURE="G1 G9", SCALE=0.01)
+torture: $(STAMP)
+	$(BIN)/python -m tests.torture $(TORTURE) $(if $(SCALE),--scale $(SCALE))
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache

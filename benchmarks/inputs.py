@@ -75,9 +75,9 @@ def write_inputs(folder: Path, sizes: Sizes, trace: Trace, concurrent: Concurren
     for count in sizes.random_edits:
         _write_edits(folder / f"random-{count}.jsonl", _random_edits(count))
     for characters in sizes.characters:
-        build = _scattered_bursts(characters)
+        build = scattered_bursts(characters)
         _write_edits(folder / f"growth-{characters}-build.jsonl", build)
-        probe = _probe_edits(characters, sizes.probe_edits)
+        probe = probe_edits(characters, sizes.probe_edits)
         _write_edits(folder / f"growth-{characters}-probe.jsonl", probe)
     _write_concurrent(folder / "concurrent.jsonl", concurrent, sizes.transactions)
     _write(folder / "history.json", _ops_of(edits))
@@ -121,13 +121,13 @@ def _random_edits(count: int) -> list[Edit]:
     return [(chance.randrange(n + 1), 0, chr(97 + n % 26)) for n in range(count)]
 
 
-def _scattered_bursts(characters: int) -> list[Edit]:
+def scattered_bursts(characters: int) -> list[Edit]:
     """A document that was not written from top to bottom: ten characters here, ten there."""
     chance = random.Random(_SEED)
     return [(chance.randrange(10 * n + 1), 0, "0123456789") for n in range(characters // 10)]
 
 
-def _probe_edits(characters: int, count: int) -> list[Edit]:
+def probe_edits(characters: int, count: int) -> list[Edit]:
     """Words of eight typed at random places, two characters of each taken back."""
     chance = random.Random(_SEED)
     edits: list[Edit] = []

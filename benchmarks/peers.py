@@ -19,6 +19,8 @@ class Peer:
     runtime: Literal["self", "python", "node"]
     adapter: str
     packages: tuple[tuple[str, str], ...] = ()
+    # Where its modules are, if not where the interpreter finds them.
+    path: str = ""
     # Left out of quick runs: no target names it, and its engine is measured from Python.
     slow: bool = False
 
@@ -29,6 +31,10 @@ class Peer:
 
 
 WALSTORE = Peer("walstore", "self", "walstore")
+
+# The same source as C, as `make compiled` leaves it.
+COMPILED = Peer("walstore compiled", "self", "walstore", path=".cache/compiled/lib")
+BUILDS = (WALSTORE, COMPILED)
 
 PEERS = (
     Peer("pycrdt", "python", "pycrdt", (("pycrdt", "0.14.10"),)),

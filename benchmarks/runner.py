@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 from collections import defaultdict
@@ -18,7 +19,7 @@ from typing import Any
 
 from benchmarks.adapters.base import AbsentError
 from benchmarks.environments import Environments
-from benchmarks.peers import WALSTORE, Peer
+from benchmarks.peers import BUILDS, COMPILED, Peer
 from benchmarks.workloads import Made, Workload
 
 _JOB_S_MAX = 300
@@ -36,7 +37,6 @@ class Outcome:
     figures: dict[str, dict[str, float]] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
     failed: set[str] = field(default_factory=set)
-    compiled: bool = False
 
     def fail(self, name: str, reason: str) -> None:
         """Note that a peer should have given figures and did not."""
@@ -75,7 +75,8 @@ class Runner:
                 else:
                     samples[peer.name].append(answer["figures"])
                     digests[peer.name] = answer["digest"]
-                    outcome.compiled |= peer is WALSTORE and answer["compiled"]
+                    if peer in BUILDS and answer["compiled"] != (peer is COMPILED):
+                        outcome.fail(peer.name, "another build answered")
         if workload.alike:
             for name in _odd_ones(digests):
                 outcome.fail(name, "shows another text than the others")
@@ -96,6 +97,7 @@ class Runner:
             done = subprocess.run(
                 [*command, str(inputs), str(made)],
                 cwd=self._root,
+                env=environment(self._root, peer),
                 capture_output=True,
                 text=True,
                 timeout=_JOB_S_MAX,
@@ -108,6 +110,14 @@ class Runner:
         if "absent" in answer:
             raise AbsentError(answer["absent"])
         return answer
+
+
+def environment(root: Path, peer: Peer) -> dict[str, str]:
+    """The variables that a peer's process gets."""
+    found = dict(os.environ)
+    if peer.path:
+        found["PYTHONPATH"] = str(root / peer.path)
+    return found
 
 
 def _medians(rows: list[dict[str, float]]) -> dict[str, float]:

@@ -36,6 +36,7 @@ class Front:
         default_factory=lambda: {"mode": "nondominated_plus_recent_history", "recent_count": 4}
     )
     compactions: list[bool] = field(default_factory=list)
+    reported: list[object] = field(default_factory=list)
     numbers: Retained = EMPTY
 
     async def check_log(self) -> None:
@@ -68,6 +69,16 @@ class Front:
     async def compact(self, *, is_dry_run: bool) -> Mapping[str, Any]:
         self.compactions.append(is_dry_run)
         return {"dry_run": is_dry_run}
+
+    async def archives(self) -> list[Mapping[str, Any]]:
+        return []
+
+    async def report_archive(self, found: object) -> Mapping[str, Any]:
+        self.reported.append(found)
+        return {}
+
+    async def forget_archive(self, name: str) -> None:
+        self.reported.append(name)
 
 
 @asynccontextmanager

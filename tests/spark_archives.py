@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.archive_sources import LogTransport
 from tests.rigged import ALICE, BOB, CAROL, MALLORY, MEMBERS, spoiled, write_packed
 from walstore.archive.config import Settings, read_settings
+from walstore.archive.feed_source import FeedSource
 from walstore.archive.keys import RESERVED
 from walstore.archive.service import Service
+from walstore.archive.source import Source
 from walstore.archive.wiring import Wiring
 from walstore.archive.writer import Committed
 from walstore.crdt.runs import Set
 from walstore.document import SnapshotRefusedError, WalDocument
+from walstore.net.websocket import WebSocketTransport
 from walstore.relay.reading import opened_source
 from walstore.relay.sqlite import SqliteLog
 from walstore.signed import Identity
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
 
 ARCHIVE = Identity.from_seed(bytes([9]) * 32)
 START_MS = 1_700_000_000_000
+KEYS = ("notes/a", "notes/b c", "notes/é", "notes/𝒳", "other/x")
 
 Files = dict[str, bytes]
 
@@ -75,16 +79,16 @@ class Bench:
 
     # ── what is archived ───────────────────────────────────────────────────────────────
 
-    def write(self, rng: random.Random, count: int) -> None:
+    def write(self, rng: random.Random, count: int, *, keys: Sequence[str] = KEYS) -> None:
         """Let things happen to a few documents, most of them honest."""
-        asyncio.run(self._write(rng, count))
+        asyncio.run(self._write(rng, count, keys))
 
-    async def _write(self, rng: random.Random, count: int) -> None:
+    async def _write(self, rng: random.Random, count: int, keys: Sequence[str]) -> None:
         async with SqliteLog.open(str(self.directory / "relay.db")) as log:
             place = LogTransport(log)
             documents: dict[tuple[str, str], WalDocument] = {}
             for _ in range(count):
-                key = rng.choice(["notes/a", "notes/b c", "notes/é", "notes/𝒳", "other/x"])
+                key = rng.choice(keys)
                 who = rng.choice([ALICE, BOB])
                 if (key, who.public_key) not in documents:
                     documents[key, who.public_key] = await _opened(place, key, who)
@@ -127,7 +131,7 @@ class Bench:
                 identity=ARCHIVE,
                 destinations=Wiring({}).destinations(settings.destinations),
                 sinks=[],
-                open_source=lambda prefix: opened_source(settings.database or "", prefix),
+                open_source=self._opened_source,
                 now_ms=self.clock,
             )
             told: list[Committed | None] = []
@@ -135,6 +139,16 @@ class Bench:
             return told[0]
 
         return asyncio.run(run())
+
+    @asynccontextmanager
+    async def _opened_source(self, prefix: str) -> AsyncIterator[Source]:
+        relay = self.settings.relay
+        if relay is None:
+            async with opened_source(self.settings.database or "", prefix) as source:
+                yield source
+        else:
+            async with WebSocketTransport(relay, identity=ARCHIVE) as transport:
+                yield FeedSource(transport, prefix)
 
     # ── what came of it ────────────────────────────────────────────────────────────────
 

@@ -7,7 +7,6 @@ import json
 import os
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import httpx
 import pytest
 
 from tests.commits import CREATED_MS, commit
+from tests.webhook_server import Server
 from walstore.archive.manifest import Part, opened
 from walstore.archive.one_thread import OneThread
 from walstore.archive.sink import URIS_MAX, CommitEvent, SinkError, read_event
@@ -120,12 +120,16 @@ def test_what_is_no_object_is_no_event(text: bytes) -> None:
 # ── a file ─────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_file_gets_a_line_for_each_event(tmp_path: Path) -> None:
+async def test_a_file_gets_a_line_for_each_event_however_often_it_is_told(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     sink = JsonlSink(path)
-    for number in (1, 2, 2):
+    for number in (1, 2, 2, 3, 1):
         await sink.publish(commit(number))
-    assert _events(path) == [commit(1), commit(2), commit(2)]
+    assert _events(path) == [commit(1), commit(2), commit(3)]
+    # One whose end only was missing is told again, too.
+    path.write_bytes(path.read_bytes().removesuffix(b"\n"))
+    await sink.publish(commit(3))
+    assert _events(path) == [commit(1), commit(2), commit(3)]
 
 
 def _events(path: Path) -> list[CommitEvent]:
@@ -282,43 +286,6 @@ async def test_a_call_that_never_began_leaves_nobody_busy() -> None:
 
 
 # ── a web server ───────────────────────────────────────────────────────────────────────────
-
-
-class Server:
-    """A web server on this machine that answers as it is told, and keeps what it is sent."""
-
-    def __init__(self) -> None:
-        self.answers: list[tuple[int, dict[str, str]]] = []
-        self.calls: list[tuple[str, dict[str, str], bytes]] = []
-        self.silent = threading.Event()
-        self.silent.set()
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                outer.calls.append((self.path, dict(self.headers.items()), body))
-                outer.silent.wait(30)
-                status, headers = outer.answers.pop(0) if outer.answers else (204, {})
-                self.send_response(status)
-                for name, value in {"Content-Length": "0", **headers}.items():
-                    self.send_header(name, value)
-                self.end_headers()
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_port}/hooks/archive"
-        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
-        self.thread.start()
-
-    def close(self) -> None:
-        self.silent.set()
-        self.server.shutdown()
-        self.thread.join()
-        self.server.server_close()
 
 
 @pytest.fixture

@@ -208,7 +208,7 @@ def test_a_running_relay_is_compacted_through_its_endpoint(tmp_path: Path) -> No
         code, output, _ = ended(tmp_path, *command, WALSTORE_RELAY_ADMIN_TOKEN=TOKEN)
         assert (code, json.loads(output)["dry_run"]) == (0, True)
         code, output, errors = ended(tmp_path, *command, WALSTORE_RELAY_ADMIN_TOKEN=TOKEN + "x")
-        assert (code, output) == (1, "")
+        assert (code, output) == (4, "")
         assert "401" in errors
         code, _, errors = ended(tmp_path, *command)
         assert code == 2
@@ -219,7 +219,7 @@ def test_a_running_relay_is_compacted_through_its_endpoint(tmp_path: Path) -> No
         assert "another relay" in errors
         relay.stop()
     code, _, errors = ended(tmp_path, *command, WALSTORE_RELAY_ADMIN_TOKEN=TOKEN)
-    assert code == 1
+    assert code == 4
     assert "no answer" in errors
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -92,6 +93,26 @@ def test_a_compaction_needs_a_key_and_to_know_who_writes(
     pytest.importorskip("pyspark", reason="the extra spark is not installed")
     assert main(["spark", "compact", "--relay", "ws://127.0.0.1:1", *flags]) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_variable", [True, False])
+def test_a_server_of_spark_connect_that_is_not_there_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_variable: bool
+) -> None:
+    pytest.importorskip("pyspark", reason="the extra spark is not installed")
+    pytest.importorskip("grpc", reason="the extra spark-connect is not installed")
+    from walstore.spark import connect
+
+    monkeypatch.setattr(connect, "ANSWER_S_MAX", 0.1)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        nobody = f"sc://127.0.0.1:{free.getsockname()[1]}"
+    if is_variable:
+        monkeypatch.setenv("SPARK_REMOTE", nobody)
+    flags = [] if is_variable else ["--master", nobody]
+    assert main(["spark", "compact", "--relay", "ws://127.0.0.1:1", "--key-file", "k", *flags]) == 4
+    said = f"walstore spark: no Spark Connect server answers at {nobody}\n"
+    assert capsys.readouterr().err == said
 
 
 def test_a_module_can_be_submitted(capsys: pytest.CaptureFixture[str]) -> None:

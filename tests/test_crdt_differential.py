@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -14,7 +15,7 @@ from tests.oracle import IGNORED_NAME, AnyOp, Oracle, canon, canonical_parts
 from tests.strategies import adversarial_history, adversarial_state, honest_history, shuffled
 from walstore.crdt import WalCrdt
 
-SETS = 600
+SETS = int(os.environ.get("WALSTORE_DIFFERENTIAL_SETS", "600"))
 MAP_KINDS = ("put", "drop")
 
 

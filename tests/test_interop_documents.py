@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -25,7 +26,7 @@ from walstore.crdt import to_ops
 from walstore.document import Fork, SnapshotVerdict
 from walstore.sealed import UnreadableError
 
-SEEDS = 60
+SEEDS = int(os.environ.get("WALSTORE_INTEROP_SEEDS", "60"))
 
 
 @pytest.fixture(scope="module")

@@ -36,7 +36,7 @@ from walstore.local import (
 )
 from walstore.local.schema import HEADER_BYTES, PAGE_BYTES
 
-KILLS = 100
+KILLS = int(os.environ.get("WALSTORE_LOCAL_KILLS", "100"))
 ROOT = Path(__file__).parent.parent
 
 
@@ -639,7 +639,7 @@ def test_a_directory_that_is_not_there_is_an_error_of_the_disk(path: Path) -> No
 # ── what the tests are made with ───────────────────────────────────────────────────────
 
 # How many places are damaged in a test.
-FLIPS = 60
+FLIPS = int(os.environ.get("WALSTORE_LOCAL_FLIPS", "60"))
 
 
 def restored(tmp_path: Path, killed: tuple[Path, Content]) -> Path:

@@ -26,6 +26,7 @@ from walstore.document import (
     WalDocument,
 )
 from walstore.document.ports import RawElement
+from walstore.relay.archived import ArchivedSeq, ArchivePosition
 from walstore.relay.compaction import DocumentPlan, Plan, compact, compact_all, plan
 from walstore.relay.log import (
     Accepted,
@@ -391,7 +392,7 @@ async def test_what_the_archive_does_not_hold_stays(log: RelayLog) -> None:
     elements = {event.ts: event.seq for event in feed.events if event.kind == "element"}
     assert not [each.below_ts for each in (await planned(log, ARCHIVED)).documents if each.below_ts]
     for archived_seq in range(feed.head_seq + 1):
-        found = await planned(log, ARCHIVED, archived_seq=archived_seq)
+        found = await planned(log, ARCHIVED, archived_seq=archived("", archived_seq))
         below_ts = max([each.below_ts for each in found.documents], default=0)
         held = [ts for ts, seq in elements.items() if seq <= archived_seq]
         assert below_ts == max(held[:8], default=0)
@@ -400,8 +401,29 @@ async def test_what_the_archive_does_not_hold_stays(log: RelayLog) -> None:
 async def test_an_archive_that_fell_out_of_the_window_holds_everything_back(log: RelayLog) -> None:
     await filled(log)
     await log.trim(9)
-    found = await planned(log, ARCHIVED, archived_seq=4)
+    found = await planned(log, ARCHIVED, archived_seq=archived("", 4))
     assert not [each for each in found.documents if each.below_ts]
+
+
+def archived(prefix: str, seq: int) -> ArchivedSeq:
+    return ArchivedSeq([ArchivePosition("it", prefix, seq)])
+
+
+async def test_what_no_archive_is_of_stays(log: RelayLog) -> None:
+    await filled(log)
+    feed = await log.feed(0, None, ANY, count_max=1, bytes_max=1)
+    for prefix, is_held in (("notes/a", True), ("note", True), ("notes/ab", False)):
+        found = await planned(log, ARCHIVED, archived_seq=archived(prefix, feed.head_seq))
+        assert any(each.below_ts for each in found.documents) is is_held
+
+
+async def test_the_slowest_archive_of_a_document_decides(log: RelayLog) -> None:
+    await filled(log)
+    head = (await log.feed(0, None, ANY, count_max=1, bytes_max=1)).head_seq
+    both = ArchivedSeq([ArchivePosition("all", "", head), ArchivePosition("some", "notes/", 3)])
+    found = await planned(log, ARCHIVED, archived_seq=both)
+    assert found == await planned(log, ARCHIVED, archived_seq=archived("", 3))
+    assert found != await planned(log, ARCHIVED, archived_seq=archived("", head))
 
 
 # ── dry runs ───────────────────────────────────────────────────────────────────────────

@@ -210,6 +210,9 @@ ADMIN = [
     ("GET", "/admin/connections"),
     ("POST", "/admin/compact"),
     ("DELETE", "/admin/retention"),
+    ("GET", "/admin/archives"),
+    ("PUT", "/admin/archives"),
+    ("DELETE", "/admin/archives?archive=notes"),
 ]
 
 
@@ -222,7 +225,7 @@ async def test_without_a_token_set_the_admin_endpoints_are_closed_to_all(
         response = await ask(relay, method, target, {**LOCAL, **headers}, b'{"recent_count": 1}')
         assert response.status == 503
     assert relay.policy["recent_count"] == 4
-    assert relay.compactions == []
+    assert relay.compactions == relay.reported == []
 
 
 @pytest.mark.parametrize(("method", "target"), ADMIN)
@@ -239,7 +242,7 @@ async def test_without_the_right_token_nothing_is_done(
     assert response.status == 401
     assert response.headers["www-authenticate"] == "Bearer"
     assert relay.policy["recent_count"] == 4
-    assert relay.compactions == []
+    assert relay.compactions == relay.reported == []
 
 
 async def test_the_policy_can_be_read_and_changed() -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
+from walstore.canon import canonical_bytes
+from walstore.relay.archived import ARCHIVES_MAX, ArchiveError
 from walstore.relay.compaction import Plan
 from walstore.relay.config import Settings
 from walstore.relay.exchange import ConnectionStatus, HttpContext, read_target
@@ -21,6 +24,7 @@ from walstore.relay.memory import MemoryLog
 from walstore.relay.metrics import Metrics
 from walstore.relay.retention import Policy, PolicyError
 
+TOKEN = "a-token-of-the-operator"
 NOW_MS = 1_700_000_000_000
 AUTHOR = "ab" * 32
 PEER = ConnectionStatus("1", "127.0.0.1:5000", [AUTHOR], 2, 10, 0, 7, NOW_MS)
@@ -116,15 +120,82 @@ async def test_a_change_that_is_not_understood_any_more_is_told_and_left_out(
     assert "of_a_later_version" in caplog.text
 
 
+def said(log: MemoryLog, **members: Any) -> dict[str, Any]:
+    """What an archive says of itself."""
+    told = {"archive": "all", "prefix": "", "position": "0", "relay_id": log.relay_id}
+    return {**told, **members}
+
+
 async def test_nothing_goes_that_the_archive_does_not_hold() -> None:
     policy = Policy(require_archive=True, replay_window=1)
     log = await filled(MemoryLog())
     keeper = keeper_of(log, policy)
     await keeper.compact()
     assert (await front_of(log).retained()).min_seq == 1
-    await log.put_setting("archived_seq", 5)
+    await keeper.report(said(log, position="5"))
     await keeper.compact()
     assert (await front_of(log).retained()).min_seq == 6
+
+
+async def test_the_slowest_archive_decides_until_it_is_forgotten() -> None:
+    log = await filled(MemoryLog())
+    keeper = keeper_of(log, Policy(require_archive=True, replay_window=1))
+    await keeper.report(said(log, archive="slow", position="2"))
+    await keeper.report(said(log, archive="quick", position="1"))
+    # What one says last counts, and is there after a restart.
+    await keeper_of(log).report(said(log, archive="quick", position="5"))
+    await keeper.compact()
+    assert (await front_of(log).retained()).min_seq == 3
+    await keeper.forget("slow")
+    await keeper.compact()
+    assert (await front_of(log).retained()).min_seq == 6
+    assert [each.name for each in (await keeper.archived()).archives] == ["quick"]
+    with pytest.raises(ArchiveError, match="no archive 'slow'"):
+        await keeper.forget("slow")
+
+
+async def test_what_another_version_has_noted_of_an_archive_holds_everything_back() -> None:
+    log = await filled(MemoryLog())
+    keeper = keeper_of(log, Policy(require_archive=True, replay_window=1))
+    await keeper.report(said(log, position="5"))
+    await log.put_setting("archived/other", {"positions": [9]})
+    await keeper.compact()
+    assert (await front_of(log).retained()).min_seq == 1
+
+
+@pytest.mark.parametrize(
+    ("members", "reason"),
+    [
+        ({"position": "1000000"}, "never reached"),
+        ({"relay_id": "another"}, "another relay"),
+        ({"position": 5}, "`position`"),
+        ({"position": "-1"}, "`position`"),
+        ({"position": "٣"}, "`position`"),
+        ({"position": "9" * 5000}, "`position`"),
+        ({"archive": ""}, "`archive`"),
+        ({"archive": "a\nb"}, "`archive`"),
+        ({"archive": "a" * 201}, "`archive`"),
+        ({"archive": None}, "`archive`"),
+        ({"prefix": None}, "`prefix`"),
+        ({"prefix": "a" * 1025}, "`prefix`"),
+        ({"more": 1}, "the members are"),
+    ],
+)
+async def test_what_no_archive_can_say_is_refused(members: dict[str, Any], reason: str) -> None:
+    log = await filled(MemoryLog())
+    with pytest.raises(ArchiveError, match=reason):
+        await keeper_of(log).report(said(log, **members))
+    assert await log.settings() == {}
+
+
+async def test_there_are_only_so_many_archives() -> None:
+    log = await filled(MemoryLog())
+    keeper = keeper_of(log)
+    for number in range(ARCHIVES_MAX):
+        await log.put_setting(f"archived/{number}", {"prefix": "", "seq": 1})
+    with pytest.raises(ArchiveError, match="already"):
+        await keeper.report(said(log))
+    await keeper.report(said(log, archive="7", position="2"))
 
 
 async def test_it_goes_on_when_the_log_does_not_answer(caplog: pytest.LogCaptureFixture) -> None:
@@ -187,6 +258,27 @@ async def test_the_routes_work_on_a_real_log() -> None:
     for path in ("/", "/readyz", "/metrics", "/status"):
         request = read_target("GET", path, {"host": "127.0.0.1"}, b"")
         assert (await respond(request, front)).status == 200
+
+
+async def test_archives_say_how_far_they_have_come_and_are_forgotten_over_http() -> None:
+    log = await filled(MemoryLog())
+    front = front_of(log)
+    front.settings = Settings(admin_token=TOKEN)
+
+    async def ask(method: str, query: str = "", body: bytes = b"") -> tuple[int, Any]:
+        headers = {"host": "127.0.0.1", "authorization": f"Bearer {TOKEN}"}
+        answer = await respond(read_target(method, f"/admin/archives{query}", headers, body), front)
+        return answer.status, json.loads(answer.body)
+
+    noted = {"archive": "all", "prefix": "", "position": "5"}
+    assert await ask("PUT", body=canonical_bytes(said(log, position="5"))) == (200, noted)
+    assert await ask("GET") == (200, {"archives": [noted]})
+    for body in (b"", b"7", b"{", b"[" * 10_000, canonical_bytes(said(log, position="99"))):
+        assert (await ask("PUT", body=body))[0] == 400
+    for query, status in (("", 400), ("?name=all", 400), ("?archive=other", 404)):
+        assert (await ask("DELETE", query))[0] == status
+    assert await ask("GET") == (200, {"archives": [noted]})
+    assert await ask("DELETE", "?archive=all") == (200, {"archives": []})
 
 
 async def test_documents_are_not_counted_for_everybody_who_asks() -> None:

@@ -89,7 +89,7 @@ class Document(RuleBasedStateMachine):
     def follow(self, back: int) -> None:
         after = self.log[-back] if 0 < back <= len(self.log) else 0
         subscription = Subscription("peer", f"{len(self.followers)}", "d", after)
-        self.room.subscriptions.add(subscription)
+        self.room.subscriptions[subscription] = None
         self.followers.append(Follower(after, subscription))
 
     @rule(claim=st.sampled_from([1, 1000, TS_MAX]))
@@ -97,7 +97,7 @@ class Document(RuleBasedStateMachine):
         """Somebody claims to have what is not there yet."""
         after = (self.log[-1] if self.log else 0) + claim
         subscription = Subscription("liar", "x", "d", min(after, TS_MAX))
-        self.room.subscriptions.add(subscription)
+        self.room.subscriptions[subscription] = None
         self.room.caught_up(subscription)
 
     @rule(which=st.integers(0, 9), size=st.integers(1, 5))
@@ -153,7 +153,7 @@ TestWhateverHappensThereIsNoHole = Document.TestCase
 
 def follower(room: Room[str], cursor: int, *, is_live: bool = True) -> Subscription[str]:
     subscription = Subscription("peer", "r", "d", cursor)
-    room.subscriptions.add(subscription)
+    room.subscriptions[subscription] = None
     if is_live:
         assert room.caught_up(subscription)
     return subscription

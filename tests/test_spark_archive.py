@@ -272,18 +272,20 @@ def _last(job: Any, since: int, until: int) -> int:
 
 def is_the_fold(bench: Bench) -> bool:
     """Whether the archive has the rows that one has that is written at once."""
-
-    def rows() -> dict[Any, Any]:
-        async def read() -> dict[Any, Any]:
-            archive = Archive(LocalDestination(bench.directory / "out"), "notes/")
-            return {row["document"]: row async for row in archive.rows()}
-
-        return asyncio.run(read())
-
-    found = rows()
+    found = archived(bench)
     with bench.beside():
         bench.run_plain()
-        return rows() == found
+        return archived(bench) == found
+
+
+def archived(bench: Bench) -> dict[Any, Any]:
+    """The rows of the archive, by document."""
+
+    async def read() -> dict[Any, Any]:
+        archive = Archive(LocalDestination(bench.directory / "out"), "notes/")
+        return {row["document"]: row async for row in archive.rows()}
+
+    return asyncio.run(read())
 
 
 def test_no_secret_is_sent_to_tasks(spark: SparkSession, tmp_path: Path) -> None:

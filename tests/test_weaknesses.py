@@ -1,13 +1,7 @@
 """What goes wrong in the TypeScript peer, row by row, and does not go wrong here.
 
-The numbers are those of the list of weaknesses; each test replays what happens there. Five rows
-are about servers, and their tests belong with the relay and its storage:
-
-- W37 the whole log is rewritten for each append
-- W38 a torn file is read as an empty log
-- W39 the author key and the session key differ (the document's half is here)
-- W42 the whole log comes in one response (the document's half, reading pages, is here)
-- W43 a document and its snapshot cannot be routed side by side
+The numbers are those of the list of weaknesses; each test replays what happens there. Rows about
+servers (W37, W38, W43, and the relay's half of W39 and W42) are in `test_weaknesses_servers`.
 """
 
 from __future__ import annotations
@@ -135,6 +129,27 @@ async def test_w01_adopting_a_snapshot_observes_every_clock_in_it(wire: str) -> 
     assert events == []
 
 
+async def test_w01_a_snapshot_that_does_not_name_its_highest_clock_is_observed_too() -> None:
+    """A peer's snapshots have no such member: every clock in the state is looked at."""
+    log, store = RiggedLog(), RiggedSnapshots()
+    put_in(log, write_starfish(BOB, [set_op(BOB, 7, "old")]))
+    crdt = WalCrdt()
+    crdt.fold([set_op(BOB, 7, "old")])
+    content = {
+        "state": crdt.export_state(),
+        "uptoTs": 1,
+        "writerSeq": {BOB.public_key: 1},
+        "producedBy": BOB.public_key,
+    }
+    store.document = signed_snapshot(content, BOB)
+    log.prune(1)
+    doc = await opened(log, snapshot_store=store, wire="starfish")
+    doc.set_field("title", "new")
+    assert (doc.field("title"), counter_of(doc)) == ("new", 8)
+    await doc.commit()
+    assert (await read(log, snapshot_store=store))[0].field("title") == "new"
+
+
 async def test_w02_two_sessions_of_one_author_never_collide() -> None:
     log = RiggedLog()
     tabs = [await opened(log) for _ in range(2)]
@@ -184,7 +199,7 @@ async def test_w05_removing_an_unseen_id_twice_follows_the_log_whatever_else_is_
     put_in(log, write_starfish(BOB, ops[:1]))
     put_in(log, write_starfish(ALICE, ops[1:]))
     crdt = WalCrdt()
-    crdt.fold(ops)  # type: ignore[arg-type]
+    crdt.fold(ops)
     for page_size in (1, 1000):
         reader, _ = await read(RiggedLog(log.elements, page_size=page_size))
         assert state_of(reader) == crdt.canonical_state()
@@ -358,7 +373,7 @@ async def test_w15_a_relay_cannot_write_under_its_own_key() -> None:
     log = RiggedLog()
     put_in(log, write_starfish(MALLORY, [set_op(MALLORY, 1, "evil")]))
     lie = WalCrdt()
-    lie.fold([set_op(MALLORY, 1, "evil")])  # type: ignore[list-item]
+    lie.fold([set_op(MALLORY, 1, "evil")])
     content = {
         "state": lie.export_state(),
         "uptoTs": 1,

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-NOISE = 1.4
+from benchmarks.standing import NOISE, Build, Standing
+
 WALSTORE, PEER = "walstore", "pycrdt-websocket"
 
 # Where more is better.
@@ -83,6 +84,29 @@ def verdicts(case: Case, rows: Rows) -> Iterator[str]:
             yield f"{word}  {_sentence(target, have, limit)}"
 
 
+def standings(case: Case, rows: Rows) -> Iterator[Standing]:
+    """How the targets stand, less being better: a ratio is turned around."""
+    for target in case.targets:
+        if target.is_ratio:
+            times = better(target.figure, rows)
+            value = None if times is None else 1 / times
+        else:
+            value = rows.get(WALSTORE, {}).get(target.figure)
+        limits: tuple[tuple[Build, float], ...]
+        limits = (("pure", target.pure), ("compiled", target.compiled))
+        for build, limit in limits:
+            yield Standing(
+                f"relay {case.name}",
+                target.figure,
+                PEER if target.is_ratio else "–",
+                build,
+                value,
+                1 / limit if target.is_ratio else limit,
+                is_ratio=target.is_ratio,
+                is_noisy=target.is_ratio,
+            )
+
+
 def as_json(cases: Sequence[Case], results: Mapping[str, Rows]) -> list[dict[str, Any]]:
     """The whole run as plain values."""
     return [
@@ -95,6 +119,7 @@ def as_json(cases: Sequence[Case], results: Mapping[str, Rows]) -> list[dict[str
                 for figure in results[case.name].get(WALSTORE, {})
             },
             "targets": list(verdicts(case, results[case.name])),
+            "standings": [asdict(each) for each in standings(case, results[case.name])],
         }
         for case in cases
         if case.name in results

@@ -6,11 +6,13 @@
 - `WalCrdt` is a document's content alone, `Writer` one replica's hand on it, `pack_ops` and
   `unpack_ops` lead from recorded edits to small JSON arrays and back.
 - Every exception is a `WalStoreError`; its branches say whose fault it is.
+- `compiled` says whether the inner modules run as C or as plain Python; both do the same.
 - A name is loaded when it is first used. What is not named here is imported from the package that
   it belongs to.
 """
 
 from importlib import import_module as _import_module
+from importlib.machinery import EXTENSION_SUFFIXES as _EXTENSION_SUFFIXES
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 if _TYPE_CHECKING:
@@ -33,6 +35,8 @@ if _TYPE_CHECKING:
     from walstore.signed import Identity
     from walstore.store.change import Change
     from walstore.store.store import WalStore
+
+    compiled: bool
 
 __all__ = [
     "ALLOW_ANY",
@@ -94,6 +98,9 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
+    if name == "compiled":
+        inner = str(_import_module("walstore.crdt.sequence").__file__)
+        return inner.endswith(tuple(_EXTENSION_SUFFIXES))
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -102,4 +109,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return [*__all__, "__version__", "compiled"]

@@ -7,6 +7,7 @@
     [formats]       snapshot, diff
     [retention]     keep_epochs, orphan_grace
     [http]          host, port
+    [report]        relay, token_file, name
     [limits]        buffer_bytes_max
     [[destinations]]   url, and what its kind takes; credentials
     [[events]]         type, and what its kind takes; credentials
@@ -33,7 +34,14 @@ from walstore.archive.manifest import PARTS_MAX
 from walstore.archive.orphans import GRACE_MS
 from walstore.archive.policy import Policy, PolicyError
 
-__all__ = ["ConfigError", "Settings", "TableSettings", "load_settings", "read_settings"]
+__all__ = [
+    "ConfigError",
+    "ReportSettings",
+    "Settings",
+    "TableSettings",
+    "load_settings",
+    "read_settings",
+]
 
 ENVIRONMENT = "WALSTORE_ARCHIVE_"
 
@@ -61,6 +69,7 @@ _SECTIONS = {
     "formats": ("snapshot", "diff"),
     "retention": ("keep_epochs", "orphan_grace"),
     "http": ("host", "port"),
+    "report": ("relay", "token_file", "name"),
     "limits": ("buffer_bytes_max",),
 }
 _LISTS = ("destinations", "events", "tables")
@@ -106,6 +115,25 @@ class TableSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportSettings:
+    """Whom to tell how far the archive has come.
+
+    Attributes:
+        relay: The relay.
+        token_file: The file with its admin token.
+        name: What the relay knows the archive by; the names of its tables, if left out.
+    """
+
+    relay: str
+    token_file: Path
+    name: str | None = None
+
+    def archive(self, table: str) -> str:
+        """What the relay knows a table by."""
+        return table if self.name is None else f"{self.name}/{table}"
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Everything that can be set.
 
@@ -126,6 +154,7 @@ class Settings:
         host: Where to answer health checks; the port is 0 for any that is free.
         port: The port; None if they are not answered.
         buffer_bytes_max: How much is held before it is written without waiting.
+        report: Which relay is told how far the archive has come; None if none is.
     """
 
     relay: str | None
@@ -144,6 +173,7 @@ class Settings:
     host: str = "127.0.0.1"
     port: int | None = 8080
     buffer_bytes_max: int = BUFFER_BYTES_MAX
+    report: ReportSettings | None = None
 
 
 def load_settings(
@@ -200,7 +230,19 @@ def read_settings(found: Mapping[str, Any], *, directory: Path = Path()) -> Sett
         host=http.text("host") or "127.0.0.1",
         port=http.integer("port", 8080, largest=65535),
         buffer_bytes_max=section["limits"].integer("buffer_bytes_max", BUFFER_BYTES_MAX, 2**20),
+        report=_report(section["report"], relay, directory),
     )
+
+
+def _report(section: Section, source: str | None, directory: Path) -> ReportSettings | None:
+    if not section.members:
+        return None
+    relay, token_file = section.text("relay") or source, section.path("token_file", directory)
+    if relay is None:
+        raise ConfigError("report.relay", "is missing: the relay whose database is archived")
+    if token_file is None:
+        raise ConfigError("report.token_file", "is missing: the file with the relay's admin token")
+    return ReportSettings(relay, token_file, section.text("name"))
 
 
 def _tables(archive: Section, tables: object, source: Section) -> tuple[TableSettings, ...]:

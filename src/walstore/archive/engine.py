@@ -4,6 +4,8 @@
 
 - The buffer and the position that it reaches are taken together, in one step. They are let go only
   when what they became is committed: whatever fails is tried again, and nothing is lost.
+- Whoever waits for a commit may give up at any moment, after it has happened, too. So what is kept
+  here is brought in line with the archive's manifest whenever that is another one than it was.
 - A full buffer is written at once, and nothing more is read until it is.
 - A restart goes on where the archive ends. So does a writer who has met somebody else's commit.
 - Where the source no longer reaches back so far, what it still has becomes a new base.
@@ -20,6 +22,7 @@ from random import random
 import anyio
 
 from walstore.archive.artifacts import MissingObjectError
+from walstore.archive.manifest import Manifest
 from walstore.archive.mirror import DivergedError
 from walstore.archive.modes import EventTable
 from walstore.archive.places import MovedError
@@ -83,6 +86,7 @@ class Engine:
         buffer_bytes_max: int,
         resumes: bool = True,
         on_committed: Callable[[Committed], None] | None = None,
+        on_found: Callable[[Committed], None] | None = None,
         on_error: Callable[[WalStoreError], None] | None = None,
         backoff: Backoff | None = None,
     ) -> None:
@@ -96,6 +100,8 @@ class Engine:
             buffer_bytes_max: How much is held before it is written without waiting.
             resumes: Whether to go on with the chain that is there, and not with a new base.
             on_committed: Told of each commit.
+            on_found: Told of the last commit of the archive that it goes on with. It may be one
+                whose writer died, or gave up, before anybody was told of it.
             on_error: Told of what is waited out.
             backoff: The pauses between attempts.
         """
@@ -104,11 +110,14 @@ class Engine:
         self._buffer_bytes_max = buffer_bytes_max
         self._resumes = resumes
         self._on_committed = on_committed
+        self._on_found = on_found
         self._on_error = on_error
         self._backoff = Backoff() if backoff is None else backoff
         self._buffer: list[Event] = []
         self._bytes = 0
         self._has_read_all = False
+        # What the buffer, and what the table remembers, go on from.
+        self._aligned: Manifest | None = None
         self._lock = anyio.Lock()
         self._is_begun = False
         self.status = EngineStatus()
@@ -134,10 +143,16 @@ class Engine:
                 group.start_soon(self._follow)
                 group.start_soon(self._write_regularly)
                 await stopped.wait()
+                ends_at = anyio.current_time() + FINAL_FLUSH_MS_MAX / 1000
+                # A commit that is on its way ends as it would have.
+                with anyio.CancelScope(deadline=ends_at, shield=True):
+                    await self._lock.acquire()
+                    group.cancel_scope.cancel()
+                    self._lock.release()
                 group.cancel_scope.cancel()
         except ExceptionGroup as failed:
             raise _first_of(failed) from failed
-        with anyio.move_on_after(FINAL_FLUSH_MS_MAX / 1000, shield=True) as limit:
+        with anyio.CancelScope(deadline=ends_at, shield=True) as limit:
             await self.flush()
         if limit.cancelled_caught:
             _logger.warning(
@@ -165,6 +180,7 @@ class Engine:
             if not self._is_begun:
                 return None
             for _ in range(_MOVED_MAX):
+                self._align()
                 try:
                     return await self._commit(is_base_wanted=is_base_wanted)
                 except MovedError:
@@ -192,6 +208,7 @@ class Engine:
     ) -> Committed | None:
         committed = await self._writer.commit(window, is_base_wanted=is_base_wanted)
         if committed is not None:
+            self._aligned = self._writer.manifest
             self._table.committed(window)
             self._note(committed)
         return committed
@@ -202,6 +219,13 @@ class Engine:
         name = self._writer.table.name
         _logger.warning("%s: somebody else writes this archive; going on from its head", name)
         await self._writer.open()
+        self._align()
+
+    def _align(self) -> None:
+        """Bring what is kept here in line with the archive, if that has changed."""
+        if self._writer.manifest is self._aligned:
+            return
+        self._aligned = self._writer.manifest
         self._table.forget()
         head, reached = self._writer.head, self.status.source_position
         first = self._buffer[0].seq if self._buffer else reached + 1
@@ -212,6 +236,9 @@ class Engine:
         self._buffer[:] = [event for event in self._buffer if event.seq > head]
         self._bytes = sum(map(_size, self._buffer))
         self._measure()
+        last = self._writer.last
+        if last is not None and self._on_found is not None:
+            self._on_found(last)
 
     # ── reading ────────────────────────────────────────────────────────────────────────
 
@@ -219,9 +246,9 @@ class Engine:
         """Find where to go on from; what was written, if the source does not reach back so far."""
         async with self._lock:
             await self._writer.open()
-            self._table.forget()
-            self.status.source_position = self._writer.head
             self._clear()
+            self.status.source_position = self._writer.head
+            self._align()
             self._is_begun = True
             self._measure()
             if self._writer.manifest is not None and not self._resumes:

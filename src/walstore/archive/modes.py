@@ -126,7 +126,9 @@ class FoldedTable:
         self._archive = archive
         self._folder = folder
         self._on_report = on_report
+        # The rows as of a position. Events above a later one must never be folded onto them.
         self._rows: OrderedDict[str, Row | None] = OrderedDict()
+        self._rows_at = 0
 
     async def window(
         self, events: Sequence[Event], *, to: int, manifest: Manifest | None
@@ -176,6 +178,8 @@ class FoldedTable:
         self, documents: Collection[str], manifest: Manifest | None
     ) -> dict[str, Row]:
         """The rows that documents have in the archive."""
+        if self._rows_at != _head(manifest):
+            self.forget()
         unknown = [each for each in documents if each not in self._rows]
         found: dict[str, Row | None] = dict.fromkeys(unknown)
         way = None if manifest is None else plan(manifest)
@@ -189,6 +193,9 @@ class FoldedTable:
 
     def committed(self, window: Window) -> None:
         """Remember the rows that were written: they are likely to be needed next."""
+        if self._rows_at != window.since:
+            self.forget()
+        self._rows_at = window.to
         for change in window.changes:
             document = str(change.key[0])
             self._rows[document] = change.new

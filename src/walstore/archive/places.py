@@ -11,11 +11,12 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from walstore.archive.artifacts import MissingObjectError
 from walstore.archive.destination import ConflictError, Destination, DestinationError
 from walstore.archive.keys import manifest_key
 from walstore.archive.manifest import Manifest
 from walstore.archive.manifest_json import read_manifest, write_manifest
-from walstore.archive.mirror import mirror
+from walstore.archive.mirror import DivergedError, mirror
 from walstore.archive.orphans import remove_dropped
 from walstore.errors import StorageError
 
@@ -97,6 +98,7 @@ class Places:
         """Bring the other places up to the first one, where they are not.
 
         Raises:
+            MovedError: Somebody else has committed, and brings them further.
             DivergedError: One of them holds another archive.
             DestinationError: One of them cannot be read or written now.
         """
@@ -104,14 +106,23 @@ class Places:
             return
         for place in self._others:
             if place.is_behind:
-                place.revision = await mirror(
-                    self._first.destination,
-                    place.destination,
-                    prefix=self._prefix,
-                    manifest=self.manifest,
-                    body=self._body,
-                )
+                place.revision = await self._bring_up(place, self.manifest)
                 place.is_behind = False
+
+    async def _bring_up(self, place: _Place, manifest: Manifest) -> str:
+        try:
+            return await mirror(
+                self._first.destination,
+                place.destination,
+                prefix=self._prefix,
+                manifest=manifest,
+                body=self._body,
+            )
+        except (DivergedError, MissingObjectError, ConflictError) as error:
+            # A place that is ahead of what was read is no other archive if the first is, too.
+            if await self.has_moved():
+                raise MovedError from error
+            raise
 
     async def replace(self, manifest: Manifest) -> None:
         """Put a manifest in the place of the one that was read.
@@ -123,11 +134,14 @@ class Places:
         body, before = write_manifest(manifest), self.manifest
         self._first.revision = await self._swap(self._first, body)
         self.manifest, self._body = manifest, body
+        # All of them until it is known better: whoever waits for this may give up.
+        for place in self._others:
+            place.is_behind = True
         for place in self._others:
             try:
                 place.revision = await self._swap(place, body)
+                place.is_behind = False
             except (DestinationError, MovedError) as error:
-                place.is_behind = True
                 self._failed(place.destination.name, error)
         if before is not None:
             await self._remove_dropped(before, manifest)

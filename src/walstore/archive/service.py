@@ -2,7 +2,8 @@
 
 - A table whose source cannot be reached yet is waited for; one that cannot go on is told, and the
   others go on without it. Whoever archives once is told at once.
-- Commits are told to the sinks without waiting for them.
+- Commits are told to the sinks without waiting for them. The last one of an archive that is gone on
+  with is told once more: whoever has committed it may have died before it was told.
 """
 
 from __future__ import annotations
@@ -166,6 +167,7 @@ class Service:
         open_source: OpenSource,
         now_ms: Callable[[], int],
         metrics: Metrics | None = None,
+        on_progress: Callable[[Committed], None] | None = None,
     ) -> None:
         """Describe it; nothing is read yet.
 
@@ -177,6 +179,7 @@ class Service:
             open_source: Where from.
             now_ms: The time in milliseconds since 1970.
             metrics: Who counts.
+            on_progress: Told of the last commit of each table, by whomever it was made.
 
         Raises:
             UsageError: A folded table has no identity to fold with.
@@ -194,6 +197,7 @@ class Service:
         self._identity = identity
         self._destinations = destinations
         self._now_ms = now_ms
+        self._on_progress = on_progress
         self._delivery = Delivery(sinks, watcher=Telling(self.metrics))
         self._tidying = Tidying(
             self._archives,
@@ -309,6 +313,7 @@ class Service:
             buffer_bytes_max=self.settings.buffer_bytes_max,
             resumes=settings.resumes,
             on_committed=self._committed,
+            on_found=self._tell,
             on_error=self._failed,
         )
         self.metrics.watch(settings.name, engine, self._now_ms)
@@ -338,7 +343,7 @@ class Service:
     def _committed(self, committed: Committed) -> None:
         artifact, manifest = committed.artifact, committed.manifest
         self.metrics.committed(committed)
-        self._delivery.offer(CommitEvent.of(manifest, artifact, committed.manifest_uri))
+        self._tell(committed)
         if artifact.is_base:
             self._tidying.soon()
         _logger.info(
@@ -351,6 +356,12 @@ class Service:
             "rows" if artifact.is_base else "changes",
             "" if committed.trigger is None else f" ({committed.trigger})",
         )
+
+    def _tell(self, committed: Committed) -> None:
+        artifact, manifest = committed.artifact, committed.manifest
+        self._delivery.offer(CommitEvent.of(manifest, artifact, committed.manifest_uri))
+        if self._on_progress is not None:
+            self._on_progress(committed)
 
     def _failed(self, error: WalStoreError) -> None:
         if isinstance(error, DestinationError):

@@ -1,6 +1,7 @@
 """Commits told to a file: one JSON object on each line.
 
-- A line is on the disk when `publish` returns.
+- A line is on the disk when `publish` returns. One that is told again, as after a restart, is not
+  written again if it stands near the end.
 - A line that a killed process has left unfinished is finished if only its end is missing, and is
   else cut off before the next one is written: it was never said to be there. A file that ends with
   anything else is not ours, and is left alone.
@@ -70,29 +71,38 @@ class JsonlSink:
         handle = os.open(self._path, os.O_RDWR | os.O_CREAT | _BINARY, 0o644)
         try:
             _lock(handle)
-            size = os.lseek(handle, 0, os.SEEK_END)
-            rest = self._rest(handle, size)
-            if _is_event(rest):
-                _write(handle, size, b"\n" + line)
-            else:
-                os.ftruncate(handle, size - len(rest))
-                _write(handle, size - len(rest), line)
+            self._append_to(handle, line)
             sync_handle(handle)
         finally:
             os.close(handle)
         if is_new:
             sync_directory(self._path.parent)
 
-    def _rest(self, handle: int, size: int) -> bytes:
+    def _append_to(self, handle: int, line: bytes) -> None:
+        size = os.lseek(handle, 0, os.SEEK_END)
+        tail = _tail(handle, size)
+        rest = self._rest(tail)
+        if _is_event(rest):
+            _write(handle, size, b"\n")
+            size, tail, rest = size + 1, tail + b"\n", b""
+        if b"\n" + line in b"\n" + tail:
+            return
+        os.ftruncate(handle, size - len(rest))
+        _write(handle, size - len(rest), line)
+
+    def _rest(self, tail: bytes) -> bytes:
         """What stands behind the last whole line."""
-        start = max(0, size - _LINE_BYTES_MAX)
-        os.lseek(handle, start, os.SEEK_SET)
-        tail = os.read(handle, size - start)
         rest = tail[tail.rfind(b"\n") + 1 :]
         if not (rest.startswith(_BEGINNING) or _BEGINNING.startswith(rest)):
             reason = f"{self._path} does not end with a line of events"
             raise SinkError(self._name, reason, retryable=False)
         return rest
+
+
+def _tail(handle: int, size: int) -> bytes:
+    start = max(0, size - _LINE_BYTES_MAX)
+    os.lseek(handle, start, os.SEEK_SET)
+    return os.read(handle, size - start)
 
 
 def _write(handle: int, end: int, line: bytes) -> None:

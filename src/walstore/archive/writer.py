@@ -18,7 +18,7 @@ from typing import NamedTuple
 import anyio
 
 from walstore.archive.artifacts import MissingObjectError, Spot
-from walstore.archive.destination import Destination
+from walstore.archive.destination import ConflictError, Destination
 from walstore.archive.format import Format
 from walstore.archive.keys import check_prefix
 from walstore.archive.manifest import Artifact, Manifest, Mode, Part, opened
@@ -29,6 +29,9 @@ from walstore.archive.reader import Archive
 from walstore.archive.rows import Column, Window
 from walstore.archive.work import Formats, Measured, WindowWork, Work, Written
 from walstore.errors import UsageError
+
+# How often somebody else may commit while the archive is being opened.
+_OPEN_MAX = 4
 
 
 class OtherTableError(UsageError):
@@ -170,6 +173,14 @@ class Writer:
         """What the archive has reached; 0 before its first base."""
         return 0 if self.manifest is None else self.manifest.head_position
 
+    @property
+    def last(self) -> Committed | None:
+        """What was committed last, by whomever; None if nothing was, as far as is known."""
+        manifest = self.manifest
+        if manifest is None or not manifest.artifacts:
+            return None
+        return Committed(manifest.artifacts[-1], manifest, self._places.manifest_uri, None)
+
     async def has_moved(self) -> bool:
         """Whether somebody else has committed since the archive was read.
 
@@ -186,13 +197,24 @@ class Writer:
             DivergedError: A place holds another archive than the first one.
             ManifestError: The manifest is damaged.
             NewerManifestError: A later version has written it.
+            MovedError: Somebody else commits all the time.
             DestinationError: A place cannot be read or written now.
         """
         async with self._lock:
-            manifest = await self._places.reload()
-            if manifest is not None:
-                self.table.check(manifest)
-            await self._places.roll_forward()
+            for attempts_left in reversed(range(_OPEN_MAX)):
+                try:
+                    await self._open()
+                    break
+                except (MovedError, ConflictError):
+                    # Somebody else is bringing the places up, too.
+                    if not attempts_left:
+                        raise
+
+    async def _open(self) -> None:
+        manifest = await self._places.reload()
+        if manifest is not None:
+            self.table.check(manifest)
+        await self._places.roll_forward()
 
     async def commit(self, window: Window, *, is_base_wanted: bool = False) -> Committed | None:
         """Write what happened since the head; None if there is nothing to write.

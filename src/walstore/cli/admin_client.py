@@ -23,27 +23,40 @@ ANSWER_BYTES_MAX = 64 * 2**20
 _SCHEMES = {"ws": "http", "wss": "https", "http": "http", "https": "https"}
 
 
-def ask_relay(url: str, *, method: str, path: str, token: str) -> dict[str, Any]:
+def ask_relay(
+    url: str,
+    *,
+    method: str,
+    path: str,
+    token: str,
+    body: bytes | None = None,
+    timeout_s: float = TIMEOUT_S,
+) -> dict[str, Any]:
     """What an admin endpoint answers.
 
     Raises:
         UsageError: The URL cannot be used for this.
         TransportError: The relay cannot be reached, or refuses.
     """
-    parts = _split(url)
-    connection = _connection(parts)
+    connection = _connection(split_url(url), timeout_s)
     try:
-        connection.request(method, path, headers={"Authorization": f"Bearer {token}"})
+        headers = {"Authorization": f"Bearer {token}"}
+        connection.request(method, path, body=body, headers=headers)
         response = connection.getresponse()
-        status, body = response.status, response.read(ANSWER_BYTES_MAX)
+        status, answer = response.status, response.read(ANSWER_BYTES_MAX)
     except (OSError, HTTPException) as error:
         raise TransportError(f"no answer from {url}: {error}", retryable=True) from error
     finally:
         connection.close()
-    return _answer(url, status, body)
+    return _answer(url, status, answer)
 
 
-def _split(url: str) -> SplitResult:
+def split_url(url: str) -> SplitResult:
+    """The parts of a relay's address.
+
+    Raises:
+        UsageError: The admin token cannot be sent there.
+    """
     try:
         parts = urlsplit(url)
         _ = parts.port
@@ -56,9 +69,9 @@ def _split(url: str) -> SplitResult:
     return parts
 
 
-def _connection(parts: SplitResult) -> HTTPConnection:
+def _connection(parts: SplitResult, timeout_s: float) -> HTTPConnection:
     kind = HTTPSConnection if _SCHEMES[parts.scheme] == "https" else HTTPConnection
-    return kind(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
+    return kind(parts.hostname or "", parts.port, timeout=timeout_s)
 
 
 def _answer(url: str, status: int, body: bytes) -> dict[str, Any]:
@@ -69,4 +82,6 @@ def _answer(url: str, status: int, body: bytes) -> dict[str, Any]:
     if status == 200 and isinstance(answer, dict):
         return answer
     reason = answer.get("error") if isinstance(answer, dict) else None
-    raise TransportError(f"{url} answered {status}: {reason or 'not a relay?'}", retryable=False)
+    raise TransportError(
+        f"{url} answered {status}: {reason or 'not a relay?'}", retryable=status >= 500
+    )

@@ -17,6 +17,9 @@ _COMMANDS = {
     "gc": ("walstore.cli.archive_check", "remove objects that no manifest names"),
 }
 
+# What may come first.
+WORDS = tuple(_COMMANDS)
+
 
 def run(arguments: Sequence[str]) -> int:
     """Carry out `walstore archive …`; the exit code."""

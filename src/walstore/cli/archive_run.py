@@ -25,6 +25,7 @@ from walstore.archive.service import Service
 from walstore.archive.source import Source
 from walstore.archive.wiring import Wiring
 from walstore.archive.writer import Committed
+from walstore.cli.archive_report import reporting
 from walstore.cli.logs import log_to_stderr
 from walstore.cli.relay import ListenError
 from walstore.net.websocket import WebSocketTransport
@@ -85,6 +86,7 @@ async def _run(settings: Settings, directory: Path, *, is_once: bool) -> int:
             sinks=wiring.sinks(settings.events),
             open_source=sources,
             now_ms=_now_ms,
+            on_progress=await stack.enter_async_context(reporting(settings)),
         )
         if is_once:
             await service.run_once(_print_table)

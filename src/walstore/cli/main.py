@@ -3,23 +3,25 @@
 - Nothing but the command itself is imported: the help comes at once, and a command whose packages
   are not installed says how to get them.
 - Data goes to standard output, everything else to standard error.
-- Exit codes: 0 done, 1 failed, 2 not understood.
+- Exit codes: 0 done, 1 failed, 2 not understood, 3 not what was signed, 4 no network.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from typing import NamedTuple, Protocol, cast
 
-from walstore.errors import UsageError, WalStoreError
+from walstore.cli.faults import NotVerifiedError
+from walstore.errors import TransportError, UsageError, WalStoreError
 
-OK, FAILED, NOT_UNDERSTOOD = 0, 1, 2
+OK, FAILED, NOT_UNDERSTOOD, NOT_VERIFIED, NO_NETWORK = 0, 1, 2, 3, 4
 
 
 class Command(NamedTuple):
-    """A command, by the module that carries it out and the extra that it needs."""
+    """A command, by the module that carries it out and the extra that it needs, if any."""
 
     module: str
     extra: str
@@ -35,13 +37,37 @@ class CommandModule(Protocol):
 
 
 COMMANDS = {
-    "archive": Command("walstore.cli.archive", "archive", "write, read and check archives"),
+    "init": Command("walstore.cli.init", "", "make a document"),
+    "show": Command("walstore.cli.show", "", "show a document, or list all"),
+    "get": Command("walstore.cli.get", "", "print one value"),
+    "set": Command("walstore.cli.set", "", "write, append or delete one value"),
+    "edit": Command("walstore.cli.edit", "", "edit a text in $EDITOR, and merge"),
+    "undo": Command("walstore.cli.undo", "", "take back what you did last"),
+    "log": Command("walstore.cli.log", "", "list the versions: who, when, what"),
+    "diff": Command("walstore.cli.diff", "", "compare two versions"),
+    "blame": Command("walstore.cli.blame", "", "say who wrote each line"),
+    "sync": Command("walstore.cli.sync", "net", "send and receive"),
+    "keygen": Command("walstore.cli.keygen", "", "make an identity, or print its card"),
+    "share": Command("walstore.cli.share", "net", "invite somebody, or list the members"),
+    "join": Command("walstore.cli.join", "net", "open what you were invited to"),
+    "revoke": Command("walstore.cli.revoke", "net", "end somebody's membership"),
+    "verify": Command("walstore.cli.verify", "", "check every signature"),
+    "compact": Command("walstore.cli.compact", "net", "sign a snapshot for all"),
+    "inspect": Command("walstore.cli.inspect", "textual", "look at a document or a relay"),
+    "doctor": Command("walstore.cli.doctor", "", "find out what is wrong here"),
     "relay": Command("walstore.cli.relay", "relay", "run a relay, or compact what one holds"),
+    "archive": Command("walstore.cli.archive", "archive", "write, read and check archives"),
     "spark": Command("walstore.cli.spark", "spark", "archive and compact very many documents"),
+    "completion": Command("walstore.cli.completion", "", "complete commands in your shell"),
 }
 
 # Packages that come with an extra, where it is not the one of the command.
-_EXTRAS = {"psycopg": "postgres", "psycopg_binary": "postgres"}
+_EXTRAS = {
+    "cryptography": "starfish",
+    "keyring": "keychain",
+    "psycopg": "postgres",
+    "psycopg_binary": "postgres",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -56,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return OK
     command = COMMANDS.get(given[0])
     if command is None:
-        return _fail("walstore", f"{given[0]!r} is not a command\n\n{_usage()}", NOT_UNDERSTOOD)
+        return _fail("walstore", _unknown(given[0]), NOT_UNDERSTOOD)
     return _carry_out(given[0], command, given[1:])
 
 
@@ -66,21 +92,50 @@ def _carry_out(name: str, command: Command, arguments: Sequence[str]) -> int:
         return cast(CommandModule, import_module(command.module)).run(arguments)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
-        if package == "walstore":
-            raise
         extra = _EXTRAS.get(package, command.extra)
+        if package == "walstore" or not extra:
+            raise
         return _fail(who, f"{package} is missing; get it with: pip install 'walstore[{extra}]'")
-    except UsageError as error:
-        return _fail(who, str(error), NOT_UNDERSTOOD)
+    except BrokenPipeError:
+        return _hush()
     except (WalStoreError, OSError) as error:
-        return _fail(who, str(error))
+        return _fail(who, str(error), code_of(error))
     except KeyboardInterrupt:
         return _fail(who, "interrupted")
+
+
+def code_of(error: Exception) -> int:
+    """The exit code of whoever fails so."""
+    match error:
+        # Nothing is wrong with what was asked: something is not installed.
+        case ImportError():
+            return FAILED
+        case UsageError():
+            return NOT_UNDERSTOOD
+        case NotVerifiedError():
+            return NOT_VERIFIED
+        case TransportError():
+            return NO_NETWORK
+        case _:
+            return FAILED
+
+
+def _hush() -> int:
+    """Whoever read the output has seen enough, such as `head`."""
+    # Python would write what is left once more at its end, and complain.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return FAILED
 
 
 def _fail(who: str, message: str, code: int = FAILED) -> int:
     print(f"{who}: {message}", file=sys.stderr)
     return code
+
+
+def _unknown(name: str) -> str:
+    close = import_module("difflib").get_close_matches(name, COMMANDS, n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    return f"{name!r} is not a command{hint}\n\n{_usage()}"
 
 
 def _usage() -> str:

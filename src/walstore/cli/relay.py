@@ -20,63 +20,67 @@ from importlib import import_module
 
 from walstore.cli import relay_compact
 from walstore.cli.logs import log_to_stderr
-from walstore.errors import TransportError
+from walstore.errors import WalStoreError
 from walstore.relay.config import LOG_LEVELS, TOKEN_VARIABLE, Settings, load_settings
 from walstore.relay.opening import opened_log
 from walstore.relay.server import Relay
 
 _logger = logging.getLogger("walstore.relay")
 
+# What may come first instead of an option.
+WORDS = ("compact",)
+
 # Files, sockets and pipes that are open beside the connections.
 _FILES_BESIDE = 512
 
 
-class ListenError(TransportError):
+class ListenError(WalStoreError):
     """The relay cannot listen where it should."""
 
     def __init__(self, host: str, port: int, cause: OSError) -> None:
         # What names cannot be resolved has numbers of its own.
         is_name = isinstance(cause, socket.gaierror) or cause.errno is None
         reason = cause.strerror if is_name else os.strerror(cause.errno or 0)
-        super().__init__(f"cannot listen on {host}, port {port}: {reason}", retryable=True)
+        super().__init__(f"cannot listen on {host}, port {port}: {reason}")
 
 
 def run(arguments: Sequence[str]) -> int:
     """Carry out `walstore relay …`; the exit code."""
     if arguments[:1] == ["compact"]:
         return relay_compact.run(arguments[1:])
-    flags = _parser().parse_args(arguments)
+    flags = parser().parse_args(arguments)
     settings = load_settings(environ=os.environ, flags=vars(flags))
     log_to_stderr(settings.log_level, as_json=settings.log_json)
     asyncio.run(_serve(settings))
     return 0
 
 
-def _parser() -> ArgumentParser:
-    parser = ArgumentParser(
+def parser() -> ArgumentParser:
+    """What `walstore relay` takes."""
+    made = ArgumentParser(
         prog="walstore relay",
         description="Run a relay: it orders, keeps and hands out the logs of documents.",
         epilog="`walstore relay compact --help` is about removing what may go. Every setting can"
         " also be given in the configuration or as WALSTORE_RELAY_… in the environment; the admin"
         f" token only as {TOKEN_VARIABLE} or in a file that `admin_token_file` names.",
     )
-    parser.add_argument("--host", help="the address to listen on (127.0.0.1)")
-    parser.add_argument("--port", help="the port to listen on, 0 for any that is free (3400)")
-    parser.add_argument("--database", help="a file, or postgresql://… (walstore-relay.db)")
-    parser.add_argument("--config", help="a TOML file with settings")
-    parser.add_argument("--roles", help="a TOML file that says who may do what")
-    parser.add_argument(
+    made.add_argument("--host", help="the address to listen on (127.0.0.1)")
+    made.add_argument("--port", help="the port to listen on, 0 for any that is free (3400)")
+    made.add_argument("--database", help="a file, or postgresql://… (walstore-relay.db)")
+    made.add_argument("--config", help="a TOML file with settings")
+    made.add_argument("--roles", help="a TOML file that says who may do what")
+    made.add_argument(
         "--open",
         action="store_const",
         const=True,
         help="let everybody who proves a key read and write everything, from anywhere",
     )
-    parser.add_argument("--public-url", help="what clients dial, if a proxy is in between")
-    parser.add_argument("--log-level", help=f"one of {', '.join(LOG_LEVELS)} (info)")
-    parser.add_argument(
+    made.add_argument("--public-url", help="what clients dial, if a proxy is in between")
+    made.add_argument("--log-level", help=f"one of {', '.join(LOG_LEVELS)} (info)")
+    made.add_argument(
         "--log-json", action="store_const", const=True, help="log a JSON object a line"
     )
-    return parser
+    return made
 
 
 async def _serve(settings: Settings) -> None:

@@ -94,7 +94,7 @@ def _spans(
             insert.counter != end
             or insert.after_counter != end - 1
             or insert.after_replica != replica
-            or insert.values.__class__ is not parts[0].__class__
+            or isinstance(insert.values, str) is not isinstance(parts[0], str)
         ):
             _cut(spans, head, parts, end - start, removed)
             parts = []
@@ -181,7 +181,7 @@ def _hang(spans: dict[str, list[Span]]) -> tuple[list[Span], Children] | None:
 
 def _walk(heads: list[Span], children: Children) -> list[Span]:
     """The spans depth first, newest sibling first, cut where children come in between."""
-    heads.sort(key=lambda span: (span.counter, span.replica))
+    heads.sort(key=attrgetter("counter", "replica"))
     order: list[Span] = []
     stack = heads
     while stack:

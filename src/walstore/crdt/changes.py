@@ -16,6 +16,7 @@ class RegisterChanged(Record):
     """A register got another value, or was deleted."""
 
     __slots__ = ("register",)
+    __match_args__ = ("register",)
 
     def __init__(self, register: str) -> None:
         self.register = register
@@ -25,6 +26,7 @@ class ListChanged(Record):
     """In a list, from `position` on, `removed` elements went and `inserted` came."""
 
     __slots__ = ("inserted", "list", "position", "removed")
+    __match_args__ = ("list", "position", "removed", "inserted")
 
     def __init__(self, list: str, position: int, removed: int, inserted: Values) -> None:
         self.list = list
@@ -37,6 +39,7 @@ class MapChanged(Record):
     """A key of a map got another value, or went."""
 
     __slots__ = ("key", "map")
+    __match_args__ = ("map", "key")
 
     def __init__(self, map: str, key: str) -> None:
         self.map = map

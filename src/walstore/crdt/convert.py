@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, assert_never, cast
 
 from walstore.canon import find_flaw
@@ -30,11 +30,14 @@ from walstore.crdt.runs import (
 )
 from walstore.errors import MalformedError
 
+# Follows the last op.
+_END = object()
+
 # Lengthening a run copies it; past this length a new run, chained to it, is cheaper.
 RUN_SIZE_MAX = 4096
 
 
-def to_runs(ops: Iterable[Op]) -> list[Run]:
+def to_runs(ops: Iterable[object]) -> list[Run]:
     """Check version-1 ops and join them into runs.
 
     Raises:
@@ -42,77 +45,67 @@ def to_runs(ops: Iterable[Op]) -> list[Run]:
     """
     runs: list[Run] = []
     last: Run | None = None
-    # The last insert, if it is one of characters, and what was gathered to continue it.
-    open_insert: Insert | None = None
-    characters: list[str] = []
-    counter, id = 0, ""
-    for op in ops:
-        if open_insert is not None:
-            value = _next_character(cast("dict[str, Any]", op), counter + 1, id, open_insert)
-            if value is not None:
-                characters.append(value)
-                counter += 1
-                id = op["id"]  # type: ignore[typeddict-item]
-                continue
-            if characters:
-                _close(open_insert, characters)
+    rest = iter(ops)
+    op: Any = next(rest, _END)
+    while op is not _END:
         run = to_run(op)
         if last is None or not joined(last, run):
             runs.append(run)
             last = run
-        open_insert = None
-        if last.__class__ is Insert and last.values.__class__ is str:
-            open_insert = last
-            counter, id = last.counter + len(last.values) - 1, op["id"]  # type: ignore[typeddict-item]
-    if open_insert is not None and characters:
-        _close(open_insert, characters)
+        before, op = op, next(rest, _END)
+        if (
+            isinstance(last, Insert)
+            and isinstance(op, dict)
+            and op.get("after") == before["id"]
+            and isinstance(last.values, str)
+        ):
+            op = _type_on(last, op, rest)
     return runs
 
 
-def _next_character(op: dict[str, Any], counter: int, after: str, insert: Insert) -> str | None:
-    """The character of an op that continues an insert; None for whatever else it is."""
+def _type_on(insert: Insert, op: Any, rest: Iterator[object]) -> object:
+    """Give an insert the characters that follow on; the first op that is none of them."""
+    replica, name = insert.replica, insert.list
+    counter = insert.counter + len(insert.values)
+    after = f"{counter - 1}@{replica}"
+    characters = [cast("str", insert.values)]
     try:
-        if op["after"] != after:
-            return None
-        clock = op["clock"]
-        replica = clock["r"]
-        value = op["value"]
-        if (
-            op["t"] == "ins"
-            and clock["c"] == counter
-            and replica == insert.replica
-            and op["id"] == f"{counter}@{replica}"
-            and op["list"] == insert.list
-            and len(clock) == 2
-            and clock["c"].__class__ is int
-            and value.__class__ is str
-            and len(value) == 1
-            and not "\ud800" <= value <= "\udfff"
-        ):
-            return value
+        while op is not _END:
+            clock, value, id = op["clock"], op["value"], f"{counter}@{replica}"
+            if not (
+                op["after"] == after
+                and op["id"] == id
+                and clock["c"] == counter
+                and clock["r"] == replica
+                and op["list"] == name
+                and op["t"] == "ins"
+                and len(clock) == 2
+                and clock["c"].__class__ is int
+                and value.__class__ is str
+                and len(value) == 1
+                and (value < "\ud800" or value > "\udfff")
+            ):
+                break
+            characters.append(value)
+            after, counter, op = id, counter + 1, next(rest, _END)
     except (KeyError, TypeError):
-        pass
-    return None
+        pass  # It is no such op, and is looked at as what it is.
+    insert.values = "".join(characters)
+    return op
 
 
-def _close(insert: Insert, characters: list[str]) -> None:
-    """Give an insert the characters that were gathered for it."""
-    insert.values = "".join([cast("str", insert.values), *characters])
-    characters.clear()
-
-
-def to_run(op: Op) -> Run:
+def to_run(op: object) -> Run:
     """Check one version-1 op.
 
     Raises:
         MalformedError: It is not an op of the format.
     """
-    fields = cast("dict[str, Any]", op)
+    if not isinstance(op, dict):
+        raise MalformedError("op", "not an object")
+    fields: dict[str, Any] = op
     insert = _plain_insert(fields)
     if insert is not None:
         return insert
-    if not isinstance(fields, dict):
-        raise MalformedError("op", "not an object")
     counter, replica = read_clock(fields.get("clock"), "op")
     match fields.get("t"):
         case "ins":
@@ -149,7 +142,9 @@ def _plain_insert(op: dict[str, Any]) -> Insert | None:
             and op["id"] == f"{counter}@{replica}"
             and name.__class__ is str
             and after.__class__ is str
-            and is_character(value)
+            and value.__class__ is str
+            and len(value) == 1
+            and (value < "\ud800" or value > "\udfff")
         ):
             return None
     except (KeyError, TypeError):
@@ -178,10 +173,22 @@ def _joined_insert(last: Insert, run: Insert) -> bool:
         or run.after_counter != end - 1
         or not last.replica == run.replica == run.after_replica
         or run.list != last.list
-        or run.values.__class__ is not last.values.__class__
     ):
         return False
-    last.values = last.values + run.values  # type: ignore[operator]
+    return lengthened(last, run.values)
+
+
+def lengthened(insert: Insert, values: Values) -> bool:
+    """Give an insert further values of the same kind; whether they are."""
+    before = insert.values
+    if isinstance(before, str):
+        if not isinstance(values, str):
+            return False
+        insert.values = before + values
+        return True
+    if isinstance(values, str):
+        return False
+    insert.values = before + values
     return True
 
 

@@ -26,7 +26,7 @@ from walstore.crdt.exchange import IGNORED_NAME
 from walstore.crdt.ids import element_id, parse_element_id
 from walstore.crdt.maps import ObservedRemoveMap
 from walstore.crdt.nodes import Node, NodeSequence
-from walstore.crdt.ops import Json, Op, fresh
+from walstore.crdt.ops import Json, fresh
 from walstore.crdt.packed_sequence import PackedSequence
 from walstore.crdt.packed_state import pack_state, unpack_state
 from walstore.crdt.registers import Registers
@@ -68,7 +68,7 @@ class WalCrdt:
 
     # ── folding ────────────────────────────────────────────────────────────────────────
 
-    def apply(self, op: Op, changes: list[Change] | None = None) -> None:
+    def apply(self, op: object, changes: list[Change] | None = None) -> None:
         """Fold one op.
 
         Args:
@@ -80,7 +80,7 @@ class WalCrdt:
         """
         self.fold_runs((to_run(op),), changes)
 
-    def fold(self, ops: Iterable[Op], changes: list[Change] | None = None) -> None:
+    def fold(self, ops: Iterable[object], changes: list[Change] | None = None) -> None:
         """Fold ops.
 
         Args:
@@ -105,10 +105,14 @@ class WalCrdt:
             # The two kinds that a key-press makes come first.
             if isinstance(run, Insert):
                 last = run.counter + len(run.values) - 1
-                self._insert(run, changes)
+                sequence = self.lists.get(run.list)
+                if not isinstance(sequence, RunSequence) or not sequence.insert_run(run, changes):
+                    self._insert(run, changes)
             elif isinstance(run, Remove):
                 last = run.counter + run.size - 1
-                self._remove(run, changes)
+                sequence = self.lists.get(run.list)
+                if not isinstance(sequence, RunSequence) or not sequence.remove_run(run, changes):
+                    self._remove(run, changes)
             elif isinstance(run, Verbatim):
                 last = run.op["clock"]["c"]
                 self._fold_verbatim(run.op, changes)
@@ -433,6 +437,7 @@ class WalCrdt:
         """Lay out those lists that these runs begin; the runs that are left to fold."""
         inserts: dict[str, list[Insert]] = {}
         removes: dict[str, list[Remove]] = {}
+        entries: list[Run] = []
         for run in runs:
             if isinstance(run, Insert):
                 inserts.setdefault(run.list, []).append(run)
@@ -441,6 +446,8 @@ class WalCrdt:
             elif isinstance(run, Verbatim):
                 # What no run can say may need its place in between.
                 return runs
+            else:
+                entries.append(run)
         built: set[str] = set()
         for name, own in inserts.items():
             if len(own) < BUILD_RUNS_MIN or name in self.lists or name == IGNORED_NAME:
@@ -457,6 +464,8 @@ class WalCrdt:
             )
             if changes is not None:
                 changes.append(ListChanged(name, 0, 0, sequence.values()))
+        if built.issuperset(inserts) and built.issuperset(removes):
+            return entries
         return [run for run in runs if not (isinstance(run, Insert | Remove) and run.list in built)]
 
     def _insert(self, run: Insert, changes: list[Change] | None) -> None:

@@ -28,7 +28,7 @@ from typing import Any
 from walstore.crdt.clock import COUNTER_MAX
 from walstore.crdt.packed_ops import is_scalar_text
 from walstore.crdt.runs import Values
-from walstore.crdt.state import ListState, Piece, join_values
+from walstore.crdt.state import ListState, Piece, PieceRow, join_values
 from walstore.errors import MalformedError, UsageError
 
 # Kinds of pieces: where a piece begins, and a bit for those whose elements are removed.
@@ -140,12 +140,12 @@ def _check_regular(
 ) -> None:
     """Refuse pieces of which the columns do not say everything."""
     try:
-        read = _pieces(columns, replicas, visible, removed)
+        read = _rows(columns, replicas, visible, removed)
     except MalformedError as error:
         raise NotRegularError from error
     for piece, same in zip(pieces, read, strict=True):
-        if piece.after_counter != same.after_counter or (
-            piece.after_counter and piece.after_replica != same.after_replica
+        if piece.after_counter != same[3] or (
+            piece.after_counter and piece.after_replica != same[2]
         ):
             raise NotRegularError
 
@@ -230,20 +230,20 @@ def unpack_list(entries: list[Any], replicas: list[str]) -> ListState:
     return ListState.deferred(shown, partial(_decode, entries, replicas))
 
 
-def _decode(entries: list[Any], replicas: list[str]) -> list[Piece]:
+def _decode(entries: list[Any], replicas: list[str]) -> list[PieceRow]:
     visible, removed_count, removed, piece_count, structure = entries
     columns = _unpack_columns(_unbase64(structure), piece_count)
     values = _unpack_removed(removed, removed_count, visible)
-    return _pieces(columns, replicas, visible, values)
+    return _rows(columns, replicas, visible, values)
 
 
-def _pieces(
+def _rows(
     columns: _Columns, replicas: list[str], visible: Values, removed: Values
-) -> list[Piece]:
+) -> list[PieceRow]:
     """The pieces of a list, their ids, sizes and anchors checked."""
     count = len(replicas)
     replica = after = replicas[0] if replicas else ""
-    pieces: list[Piece] = []
+    rows: list[PieceRow] = []
     shown = gone = 0
     for kind, size, counter, after_counter in zip(
         columns.kinds, columns.sizes, *_stamps(columns, count), strict=True
@@ -257,16 +257,16 @@ def _pieces(
         if kind >= _DELETED:
             values = removed[gone : gone + size]
             gone += size
-            pieces.append(Piece(replica, counter, anchor, after_counter, values, True))
+            rows.append((replica, counter, anchor, after_counter, values, True))
         else:
             values = visible[shown : shown + size]
             shown += size
-            pieces.append(Piece(replica, counter, anchor, after_counter, values, False))
+            rows.append((replica, counter, anchor, after_counter, values, False))
     if 0 in columns.sizes or gone != len(removed) or shown != len(visible):
         raise malformed("a list has not as many values as elements")
     if type(visible) is list or type(removed) is list:
-        _join_text(pieces)
-    return pieces
+        return [_with_text(row) for row in rows]
+    return rows
 
 
 def _stamps(columns: _Columns, count: int) -> tuple[list[int], list[int]]:
@@ -324,11 +324,12 @@ def _stamps(columns: _Columns, count: int) -> tuple[list[int], list[int]]:
     return starts, anchors
 
 
-def _join_text(pieces: list[Piece]) -> None:
+def _with_text(row: PieceRow) -> PieceRow:
     """Single code points are kept joined, even where other values stand beside them."""
-    for piece in pieces:
-        if type(piece.values) is list and type(piece.values[0]) is str:
-            piece.values = join_values([piece.values])
+    values = row[4]
+    if type(values) is list and type(values[0]) is str:
+        return (*row[:4], join_values([values]), row[5])
+    return row
 
 
 def _check_chains(starts: list[int], ends: list[int], count: int) -> None:

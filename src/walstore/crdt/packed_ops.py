@@ -285,9 +285,11 @@ def _insert(row: list[Any], replicas: list[str]) -> Insert:
 
 
 def _remove(row: list[Any], replicas: list[str]) -> Remove:
+    # Nothing is known yet of what a row holds.
+    size: Any = 1
+    step: Any = 1
     if len(row) == 6:
         _, name, author, counter, target, target_counter = row
-        size = step = 1
     elif len(row) == 8:
         _, name, author, counter, target, target_counter, size, step = row
     else:

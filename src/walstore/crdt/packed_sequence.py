@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from operator import attrgetter
 from typing import Any
 
 from walstore.crdt.ops import fresh
 from walstore.crdt.runs import as_values
 from walstore.crdt.sequence import RunSequence
-from walstore.crdt.state import ListState, Piece
+from walstore.crdt.state import ListState, PieceRow
 from walstore.crdt.tree import SPAN_SIZE_MAX, Span
 from walstore.errors import MalformedError
 
@@ -49,42 +48,46 @@ class PackedSequence:
             MalformedError: The structure is malformed.
         """
         spans: list[Span] = []
-        for piece in self.state.pieces:
-            size = len(piece.values)
-            if piece.values.__class__ is str and size <= SPAN_SIZE_MAX:
+        # What arrived is told by what is there now: spans are cut and joined later on.
+        arrived: list[tuple[int, str, int]] = []
+        for row in self.state.rows():
+            replica, counter, after_replica, after_counter, values, is_removed = row
+            size = len(values)
+            arrived.append((counter, replica, counter + size))
+            if size <= SPAN_SIZE_MAX and isinstance(values, str):
                 # Most pieces are one span as they are.
-                live = 0 if piece.deleted else size
-                after = piece.after_replica, piece.after_counter
-                spans.append(Span(piece.replica, piece.counter, *after, piece.values, live))
+                live = 0 if is_removed else size
+                spans.append(Span(replica, counter, after_replica, after_counter, values, live))
             else:
-                spans.extend(_spans_of(piece))
-        sequence = RunSequence(spans, _arrivals_of(spans))
+                spans.extend(_spans_of(row))
+        sequence = RunSequence(spans, _in_order(arrived))
         if sequence.high > self._counter:
             raise MalformedError("packed state", "a clock is above the document's counter")
         return sequence
 
 
-def _spans_of(piece: Piece) -> Iterator[Span]:
+def _spans_of(row: PieceRow) -> Iterator[Span]:
     """A piece as spans of characters or of other values, none of them too long."""
-    replica, counter = piece.replica, piece.counter
-    after_replica, after_counter = piece.after_replica, piece.after_counter
-    stretches = [piece.values] if isinstance(piece.values, str) else as_values(piece.values)
+    replica, counter, after_replica, after_counter, piece, is_removed = row
+    stretches = [piece] if isinstance(piece, str) else as_values(piece)
     for values in stretches:
         for start in range(0, len(values), SPAN_SIZE_MAX):
             part = values[start : start + SPAN_SIZE_MAX]
-            live = 0 if piece.deleted else len(part)
+            live = 0 if is_removed else len(part)
             yield Span(replica, counter, after_replica, after_counter, part, live)
             counter += len(part)
             after_replica, after_counter = replica, counter - 1
 
 
-def _arrivals_of(spans: list[Span]) -> list[tuple[str, int, int]]:
+def _in_order(pieces: list[tuple[int, str, int]]) -> Iterator[tuple[str, int, int]]:
     """The elements in the order of their clocks, as stretches of one replica."""
-    arrived: list[tuple[str, int, int]] = []
-    for span in sorted(spans, key=attrgetter("counter", "replica")):
-        end = span.counter + len(span.values)
-        if arrived and arrived[-1][0] == span.replica and arrived[-1][2] == span.counter:
-            arrived[-1] = (span.replica, arrived[-1][1], end)
-        else:
-            arrived.append((span.replica, span.counter, end))
-    return arrived
+    pieces.sort()
+    replica, start, end = "", 0, 0
+    for counter, own, past in pieces:
+        if counter != end or own != replica:
+            if end:
+                yield replica, start, end
+            replica, start = own, counter
+        end = past
+    if end:
+        yield replica, start, end

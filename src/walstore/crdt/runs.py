@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from walstore.crdt.ops import Json
 
@@ -35,20 +35,26 @@ def as_values(values: list[Any]) -> list[Values]:
 
 
 class Record:
-    """Value semantics for the entries below, which are plain slots for the sake of speed."""
+    """Value semantics for the entries below, which are plain slots for the sake of speed.
+
+    Being equal by value and open to change, they have no hash.
+    """
 
     __slots__: tuple[str, ...] = ()
+    # The fields as the constructor takes them: a compiled class has no `__slots__` to read.
+    __match_args__: ClassVar[tuple[str, ...]] = ()
 
     def _fields(self) -> tuple[object, ...]:
-        return tuple(getattr(self, name) for name in self.__slots__)
+        return tuple([getattr(self, name) for name in self.__match_args__])
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and self._fields() == other._fields()
 
-    __hash__ = None  # type: ignore[assignment]
+    def __ne__(self, other: object) -> bool:
+        return not self == other
 
     def __repr__(self) -> str:
-        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+        fields = ", ".join([f"{name}={getattr(self, name)!r}" for name in self.__match_args__])
         return f"{type(self).__name__}({fields})"
 
 
@@ -56,6 +62,7 @@ class Insert(Record):
     """Insert `values` after an anchor; value `i` has the id `<counter + i>@<replica>`."""
 
     __slots__ = ("after_counter", "after_replica", "counter", "list", "replica", "values")
+    __match_args__ = ("list", "replica", "counter", "after_replica", "after_counter", "values")
 
     def __init__(
         self,
@@ -78,6 +85,15 @@ class Remove(Record):
     """Tombstone `size` ids `<target_counter + i·step>@<target_replica>`."""
 
     __slots__ = ("counter", "list", "replica", "size", "step", "target_counter", "target_replica")
+    __match_args__ = (
+        "list",
+        "replica",
+        "counter",
+        "target_replica",
+        "target_counter",
+        "size",
+        "step",
+    )
 
     def __init__(
         self,
@@ -102,6 +118,7 @@ class Set(Record):
     """Write a register."""
 
     __slots__ = ("counter", "register", "replica", "value")
+    __match_args__ = ("register", "replica", "counter", "value")
 
     def __init__(self, register: str, replica: str, counter: int, value: Json) -> None:
         self.register = register
@@ -114,6 +131,7 @@ class Delete(Record):
     """Tombstone a register."""
 
     __slots__ = ("counter", "register", "replica")
+    __match_args__ = ("register", "replica", "counter")
 
     def __init__(self, register: str, replica: str, counter: int) -> None:
         self.register = register
@@ -125,6 +143,7 @@ class Put(Record):
     """Write a key of an observed-remove map."""
 
     __slots__ = ("counter", "key", "map", "replica", "value")
+    __match_args__ = ("map", "key", "replica", "counter", "value")
 
     def __init__(self, map: str, key: str, replica: str, counter: int, value: Json) -> None:
         self.map = map
@@ -138,6 +157,7 @@ class Drop(Record):
     """Remove what the dropping replica had seen of a key: the highest counter by replica."""
 
     __slots__ = ("counter", "key", "map", "replica", "seen")
+    __match_args__ = ("map", "key", "replica", "counter", "seen")
 
     def __init__(
         self, map: str, key: str, replica: str, counter: int, seen: dict[str, int]
@@ -153,6 +173,7 @@ class Verbatim(Record):
     """A version-1 op that no run can say: a free-form id or anchor, or an unknown kind."""
 
     __slots__ = ("op",)
+    __match_args__ = ("op",)
 
     def __init__(self, op: dict[str, Any]) -> None:
         self.op = op

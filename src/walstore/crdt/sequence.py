@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from typing import Any
 
@@ -27,6 +27,7 @@ class RunSequence:
     __slots__ = (
         "_arrived",
         "_base",
+        "_given",
         "_has_others",
         "_indexes",
         "_open_end",
@@ -39,13 +40,14 @@ class RunSequence:
     )
 
     def __init__(
-        self, spans: list[Span] | None = None, arrived: list[tuple[str, int, int]] | None = None
+        self, spans: list[Span] | None = None, arrived: Iterable[tuple[str, int, int]] = ()
     ) -> None:
         """Take spans that are in document order.
 
         Args:
             spans: The spans, which now belong to the sequence.
-            arrived: The elements in order of arrival, as `(replica, first counter, end)`.
+            arrived: The elements in order of arrival, as `(replica, first counter, end)`; what
+                is worked out while it is read is worked out when it is needed.
         """
         # The highest counter in the list: whatever is above it is newer than all it holds.
         self.high = 0
@@ -58,8 +60,10 @@ class RunSequence:
             own.sort(key=attrgetter("counter"))
             index = self._indexes[replica] = SpanIndex(own)
             self.high = max(self.high, index.last.counter + len(index.last.values) - 1)
-        # Elements in order of arrival: closed stretches, then the one that may still grow.
-        self._arrived = arrived or []
+        # Elements in order of arrival: those given at first, closed stretches, then the one that
+        # may still grow.
+        self._given = arrived
+        self._arrived: list[tuple[str, int, int]] = []
         self._open_replica = ""
         self._open_start = 0
         self._open_end = 0
@@ -133,6 +137,9 @@ class RunSequence:
 
     def arrived(self) -> Iterator[tuple[str, int, int]]:
         """Every element in order of arrival, as `(replica, first counter, end)`."""
+        if not isinstance(self._given, list):
+            self._given = list(self._given)
+        yield from self._given
         yield from self._arrived
         if self._open_end:
             yield self._open_replica, self._open_start, self._open_end
@@ -247,12 +254,12 @@ class RunSequence:
         after_replica, after_counter = span.replica, span.counter + offset
         self._arrive(replica, counter, len(values))
         offset += 1
-        if offset < len(span.values):
-            self._cut(span, offset)
-        elif after_counter + 1 == counter and self._extend(span, values, replica, counter):
+        if after_counter + 1 == counter and self._extend(span, values, replica, counter):
             self._span = span
             self._base = position - offset
             return after_replica, after_counter
+        if offset < len(span.values):
+            self._cut(span, offset)
         leaf = span.leaf
         place = leaf.spans.index(span) + 1
         self._span = self._add(leaf, place, replica, counter, after_replica, after_counter, values)
@@ -379,17 +386,24 @@ class RunSequence:
 
     def _extend(self, span: Span, values: Values, replica: str, counter: int) -> bool:
         """Append to a live span what continues it; whether it does."""
-        size = len(span.values)
-        count = len(values)
+        before = span.values
+        size = len(before)
         if (
             span.counter + size != counter
             or span.replica != replica
             or not span.live
-            or size + count > SPAN_SIZE_MAX
-            or values.__class__ is not span.values.__class__
+            or size + len(values) > SPAN_SIZE_MAX
         ):
             return False
-        span.values = span.values + values  # type: ignore[operator]
+        if isinstance(values, str):
+            if not isinstance(before, str):
+                return False
+            span.values = before + values
+        elif isinstance(before, str):
+            return False
+        else:
+            span.values = before + values
+        count = len(values)
         span.live += count
         leaf = span.leaf
         leaf.live += count

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 from walstore.crdt.ops import Json
 from walstore.crdt.runs import Record, Values
@@ -21,6 +21,7 @@ class Register(Record):
     """A last-writer-wins register: its newest write, or the tombstone that outlived it."""
 
     __slots__ = ("counter", "deleted", "replica", "value")
+    __match_args__ = ("counter", "replica", "value", "deleted")
 
     def __init__(self, counter: int, replica: str, value: Json, deleted: bool) -> None:
         self.counter = counter
@@ -38,6 +39,7 @@ class Piece(Record):
     """
 
     __slots__ = ("after_counter", "after_replica", "counter", "deleted", "replica", "values")
+    __match_args__ = ("replica", "counter", "after_replica", "after_counter", "values", "deleted")
 
     def __init__(
         self,
@@ -56,6 +58,10 @@ class Piece(Record):
         self.deleted = deleted
 
 
+# A piece as a plain tuple of its fields: many are read, and most become something else at once.
+PieceRow: TypeAlias = tuple[str, int, str, int, Values, bool]
+
+
 class MapEntry(Record):
     """One key of an observed-remove map.
 
@@ -64,6 +70,7 @@ class MapEntry(Record):
     """
 
     __slots__ = ("puts", "seen")
+    __match_args__ = ("puts", "seen")
 
     def __init__(self, puts: dict[str, tuple[int, Json]], seen: dict[str, int]) -> None:
         self.puts = puts
@@ -80,13 +87,14 @@ class ListState(Record):
     """
 
     __slots__ = ("_decode", "_pieces", "nodes", "visible")
+    __match_args__ = ("visible", "nodes")
 
     def __init__(
         self,
         visible: Values | None,
         pieces: list[Piece] | None,
         nodes: list[dict[str, Any]] | None,
-        decode: Callable[[], list[Piece]] | None,
+        decode: Callable[[], list[PieceRow]] | None,
     ) -> None:
         self.visible = visible
         self.nodes = nodes
@@ -104,7 +112,7 @@ class ListState(Record):
         return ListState(None, None, nodes, None)
 
     @staticmethod
-    def deferred(visible: Values, decode: Callable[[], list[Piece]]) -> ListState:
+    def deferred(visible: Values, decode: Callable[[], list[PieceRow]]) -> ListState:
         """A regular list of which the structure is decoded on first need."""
         return ListState(visible, None, None, decode)
 
@@ -123,9 +131,22 @@ class ListState(Record):
         """
         if self._pieces is None:
             assert self._decode is not None, "an irregular list has no pieces"
-            self._pieces = self._decode()
+            self._pieces = [Piece(*row) for row in self._decode()]
             self._decode = None
         return self._pieces
+
+    def rows(self) -> list[PieceRow]:
+        """The same as plain tuples, decoded anew unless the pieces are there.
+
+        Raises:
+            MalformedError: The packed structure is malformed.
+        """
+        if self._decode is not None:
+            return self._decode()
+        return [
+            (p.replica, p.counter, p.after_replica, p.after_counter, p.values, p.deleted)
+            for p in self.pieces
+        ]
 
     def _fields(self) -> tuple[object, ...]:
         # How a list is cut into pieces is no part of its state.
@@ -140,6 +161,7 @@ class State(Record):
     """
 
     __slots__ = ("counter", "lists", "maps", "registers")
+    __match_args__ = ("registers", "lists", "maps", "counter")
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from typing import Any
 from walstore.canon import FORBIDDEN_NAMES, check_value
 from walstore.crdt.changes import Change
 from walstore.crdt.clock import COUNTER_MAX, Clock, ClockExhaustedError
-from walstore.crdt.convert import RUN_SIZE_MAX, joined, to_run
+from walstore.crdt.convert import RUN_SIZE_MAX, joined, lengthened, to_run
 from walstore.crdt.crdt import WalCrdt
 from walstore.crdt.elements import Ids
 from walstore.crdt.ids import element_id
@@ -54,7 +54,7 @@ class Writer:
         else:
             self.insert(list, index, text)
 
-    def insert(self, list: str, index: int, values: Iterable[Json]) -> None:
+    def insert(self, list: str, index: int, values: Iterable[object]) -> None:
         """Insert values before a position of a list.
 
         Raises:
@@ -83,16 +83,16 @@ class Writer:
         if sequence is None:
             _check_name(list)
             return
-        if sequence.__class__ is not RunSequence:
-            sequence = self._open(list)
         if index < 0:
             index, count = 0, count + index
-        if isinstance(sequence, NodeSequence):
-            ids = sequence.ids()[index : index + max(count, 0)]
-            self._check_room(len(ids))
-            for id in ids:
-                self._fold({"t": "rmv", "list": list, "id": id, "clock": self._tick()})
-            return
+        if not isinstance(sequence, RunSequence):
+            sequence = self._open(list)
+            if isinstance(sequence, NodeSequence):
+                ids = sequence.ids()[index : index + max(count, 0)]
+                self._check_room(len(ids))
+                for id in ids:
+                    self._fold({"t": "rmv", "list": list, "id": id, "clock": self._tick()})
+                return
         if index + count > sequence.tree.root.live:
             count = sequence.tree.root.live - index
         if count <= 0:
@@ -103,7 +103,7 @@ class Writer:
             self._record(Remove(list, replica, counter, target, target_counter, size))
             counter += size
 
-    def set(self, register: str, value: Json) -> None:
+    def set(self, register: str, value: object) -> None:
         """Write a register.
 
         Raises:
@@ -125,7 +125,7 @@ class Writer:
         _check_name(register)
         self._apply(Delete(register, self.replica, self._reserve(1)))
 
-    def put(self, map: str, key: str, value: Json) -> None:
+    def put(self, map: str, key: str, value: object) -> None:
         """Write a key of an observed-remove map.
 
         Raises:
@@ -233,26 +233,23 @@ class Writer:
         if counter + size - 1 > COUNTER_MAX:
             raise ClockExhaustedError
         sequence = crdt.lists.get(list)
-        if sequence.__class__ is not RunSequence:
+        if not isinstance(sequence, RunSequence):
             sequence = self._open(list)
-        if isinstance(sequence, NodeSequence):
-            self._insert_nodes(sequence, list, index, values)
-            return
+            if isinstance(sequence, NodeSequence):
+                self._insert_nodes(sequence, list, index, values)
+                return
         crdt.counter += size
         replica = self.replica
         after_replica, after_counter = sequence.insert_at(index, values, replica, counter)
-        if self._runs:
+        if self._runs and after_counter == counter - 1 and after_replica == replica:
             last = self._runs[-1]
             if (
-                last.__class__ is Insert
-                and after_counter == counter - 1
+                isinstance(last, Insert)
                 and last.counter + len(last.values) == counter
-                and after_replica == replica
                 and last.list == list
-                and values.__class__ is last.values.__class__
                 and len(last.values) < RUN_SIZE_MAX
+                and lengthened(last, values)
             ):
-                last.values = last.values + values  # type: ignore[operator]
                 return
         self._runs.append(Insert(list, replica, counter, after_replica, after_counter, values))
 

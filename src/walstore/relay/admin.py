@@ -4,6 +4,9 @@ GET    /admin/retention      the policy
 PATCH  /admin/retention      change members of it, and compact at once
 GET    /admin/connections    who is connected
 POST   /admin/compact        compact now; `?dry_run=1` only says what would go
+GET    /admin/archives       how far each archive has come
+PUT    /admin/archives       an archive says how far it has come
+DELETE /admin/archives       `?archive=` one is given up, and holds nothing back any more
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ async def _change_retention(request: HttpRequest, context: HttpContext) -> HttpR
     try:
         changes = parse(request.body)
     except MalformedError as error:
-        return refuse(HTTPStatus.BAD_REQUEST, f"the body is not JSON: {error.reason}")
+        return _not_json(error)
     if type(changes) is not dict or not changes:
         return refuse(HTTPStatus.BAD_REQUEST, "the body is not an object with members to change")
     try:
@@ -58,8 +61,36 @@ async def _compact(request: HttpRequest, context: HttpContext) -> HttpResponse:
     return json_response(HTTPStatus.OK, await context.compact(is_dry_run=is_dry_run))
 
 
+async def _archives(_: HttpRequest, context: HttpContext) -> HttpResponse:
+    return json_response(HTTPStatus.OK, {"archives": await context.archives()})
+
+
+async def _report_archive(request: HttpRequest, context: HttpContext) -> HttpResponse:
+    try:
+        return json_response(HTTPStatus.OK, await context.report_archive(parse(request.body)))
+    except MalformedError as error:
+        return _not_json(error)
+    except UsageError as error:
+        return refuse(HTTPStatus.BAD_REQUEST, str(error))
+
+
+async def _forget_archive(request: HttpRequest, context: HttpContext) -> HttpResponse:
+    if request.query.keys() != {"archive"}:
+        return refuse(HTTPStatus.BAD_REQUEST, "say which one: `?archive=`")
+    try:
+        await context.forget_archive(request.query["archive"])
+    except UsageError as error:
+        return refuse(HTTPStatus.NOT_FOUND, str(error))
+    return json_response(HTTPStatus.OK, {"archives": await context.archives()})
+
+
+def _not_json(error: MalformedError) -> HttpResponse:
+    return refuse(HTTPStatus.BAD_REQUEST, f"the body is not JSON: {error.reason}")
+
+
 ADMIN_ROUTES: Routes = {
     "/admin/retention": {"GET": _retention, "PATCH": _change_retention},
     "/admin/connections": {"GET": _connections},
     "/admin/compact": {"POST": _compact},
+    "/admin/archives": {"GET": _archives, "PUT": _report_archive, "DELETE": _forget_archive},
 }

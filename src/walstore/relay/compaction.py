@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
+from walstore.relay.archived import ArchivedSeq
 from walstore.relay.log import (
     DocumentStatus,
     Filter,
@@ -97,7 +98,7 @@ async def plan(
     log: RelayLog,
     policy: Policy,
     *,
-    archived_seq: int | None,
+    archived_seq: ArchivedSeq | None,
     now_ms: int,
     is_measured: bool = False,
 ) -> Plan:
@@ -106,7 +107,7 @@ async def plan(
     Args:
         log: The log.
         policy: What is kept.
-        archived_seq: The newest event that the archive has taken; None if it has taken none.
+        archived_seq: How far the archives have come; None if there are none.
         now_ms: The time.
         is_measured: Whether to read all that would go, to say how much that is.
 
@@ -144,7 +145,7 @@ async def compact(
 
 
 async def compact_all(
-    log: RelayLog, policy: Policy, *, archived_seq: int | None, now_ms: int
+    log: RelayLog, policy: Policy, *, archived_seq: ArchivedSeq | None, now_ms: int
 ) -> Removed:
     """Plan and compact one document after the other: what a relay does from time to time.
 
@@ -163,7 +164,7 @@ async def compact_all(
 async def plan_documents(
     log: RelayLog,
     policy: Policy,
-    archived_seq: int | None,
+    archived_seq: ArchivedSeq | None,
     now_ms: int,
     is_measured: bool = False,
 ) -> AsyncIterator[DocumentPlan]:
@@ -176,10 +177,15 @@ async def plan_documents(
                 yield await _measured(log, found) if is_measured else found
 
 
-async def _plan_replay(log: RelayLog, policy: Policy, archived_seq: int | None) -> int | None:
+async def _plan_replay(
+    log: RelayLog, policy: Policy, archived_seq: ArchivedSeq | None
+) -> int | None:
     feed = await log.feed(0, 0, Filter(), count_max=1, bytes_max=1)
     return plan_replay(
-        policy, head_seq=feed.head_seq, min_seq=feed.min_seq, archived_seq=archived_seq
+        policy,
+        head_seq=feed.head_seq,
+        min_seq=feed.min_seq,
+        archived_seq=None if archived_seq is None else archived_seq.lowest,
     )
 
 
@@ -192,7 +198,11 @@ async def _documents(log: RelayLog) -> AsyncIterator[DocumentStatus]:
 
 
 async def _plan_document(
-    log: RelayLog, policy: Policy, status: DocumentStatus, archived_seq: int | None, now_ms: int
+    log: RelayLog,
+    policy: Policy,
+    status: DocumentStatus,
+    archived_seq: ArchivedSeq | None,
+    now_ms: int,
 ) -> DocumentPlan | None:
     document = status.document
     snapshot_ids = plan_snapshots(policy, await log.snapshots(document), now_ms)
@@ -205,7 +215,7 @@ async def _plan_document(
 
 
 async def _plan_elements(
-    log: RelayLog, policy: Policy, status: DocumentStatus, archived_seq: int | None
+    log: RelayLog, policy: Policy, status: DocumentStatus, archived_seq: ArchivedSeq | None
 ) -> int:
     if policy.log_mode is LogMode.KEEP_FULL_HISTORY or status.snapshot_upto <= status.floor:
         return 0
@@ -221,14 +231,15 @@ async def _plan_elements(
 
 
 async def _archived_ts(
-    log: RelayLog, policy: Policy, status: DocumentStatus, archived_seq: int | None
+    log: RelayLog, policy: Policy, status: DocumentStatus, archived_seq: ArchivedSeq | None
 ) -> int | None:
-    """The newest element of a document that the archive holds."""
-    if not policy.require_archive or archived_seq is None:
+    """The newest element of a document that the archives hold."""
+    seq = None if archived_seq is None else archived_seq.of(status.document)
+    if not policy.require_archive or seq is None:
         return None
     wanted = Filter(documents=frozenset({status.document}), kinds=frozenset({"element"}))
-    feed = await log.feed(archived_seq, None, wanted, count_max=1, bytes_max=1)
-    if archived_seq + 1 < feed.min_seq:
+    feed = await log.feed(seq, None, wanted, count_max=1, bytes_max=1)
+    if seq + 1 < feed.min_seq:
         # It cannot be told any more which ones these are.
         return None
     if not feed.events:

@@ -130,6 +130,26 @@ class HttpContext(Protocol):
         """Remove what the policy lets go, or only say what that would be."""
         ...
 
+    async def archives(self) -> list[Mapping[str, Any]]:
+        """How far each archive has come, as JSON."""
+        ...
+
+    async def report_archive(self, found: object) -> Mapping[str, Any]:
+        """Take note of how far an archive has come; what was noted.
+
+        Raises:
+            UsageError: That cannot be so; nothing has changed.
+        """
+        ...
+
+    async def forget_archive(self, name: str) -> None:
+        """Let an archive hold nothing back any more.
+
+        Raises:
+            UsageError: There is none of this name.
+        """
+        ...
+
 
 Route = Callable[[HttpRequest, HttpContext], Awaitable[HttpResponse]]
 Routes = Mapping[str, Mapping[str, Route]]

@@ -48,7 +48,7 @@ class Feeds:
     def __init__(self, log: RelayLog, *, now_ms: Callable[[], int]) -> None:
         self._log = log
         self._now_ms = now_ms
-        self._waiting: set[asyncio.Event] = set()
+        self._waiting: dict[asyncio.Event, None] = {}
 
     def wake(self) -> None:
         """Something was accepted."""
@@ -110,7 +110,7 @@ class Feeds:
 
     async def _tail(self, peer: Peer, frame: FollowChanges) -> None:
         woken = asyncio.Event()
-        self._waiting.add(woken)
+        self._waiting[woken] = None
         try:
             since = await self._replay(peer, frame)
             # What a limit has cut off comes now; it does not wait for something else to come.
@@ -120,7 +120,7 @@ class Feeds:
                 woken.clear()
                 since = await self._go_on(peer, frame, since)
         finally:
-            self._waiting.discard(woken)
+            del self._waiting[woken]
 
     async def _replay(self, peer: Peer, frame: FollowChanges) -> int | None:
         """Send what is stored, up to the limit; where it ends, or None if that is all."""

@@ -134,7 +134,7 @@ class Following:
         subscription = Subscription(
             peer, frame.ref, frame.document, frame.after, with_records=frame.with_records
         )
-        room.subscriptions.add(subscription)
+        room.subscriptions[subscription] = None
         peer.subscriptions[frame.ref] = subscription
         self._catch_up(subscription)
 
@@ -144,7 +144,7 @@ class Following:
         subscription = peer.subscriptions.pop(ref, None)
         if subscription is not None:
             self._readers.note(peer, subscription.document, subscription.cursor)
-            self._rooms[subscription.document].subscriptions.discard(subscription)
+            self._rooms[subscription.document].subscriptions.pop(subscription, None)
             self._leave(subscription.document)
 
     def forget(self, peer: Peer) -> None:
@@ -308,6 +308,7 @@ class Following:
         room = self._rooms.setdefault(document, Room())
         if room.announce(peer, payload):
             frame = Presence(document, peer.name, peer.key, payload)
-            for other in {each.peer for each in room.subscriptions} - {peer}:
-                other.send(frame)
+            for other in dict.fromkeys(each.peer for each in room.subscriptions):
+                if other is not peer:
+                    other.send(frame)
         self._leave(document)

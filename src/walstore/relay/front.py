@@ -112,6 +112,18 @@ class Front:
             return {"dry_run": True, **(await self._keeper.preview()).as_json()}
         return {"dry_run": False, "removed": (await self._keeper.compact())._asdict()}
 
+    async def archives(self) -> list[Mapping[str, Any]]:
+        """How far each archive has come."""
+        return [each.as_json() for each in (await self._keeper.archived()).archives]
+
+    async def report_archive(self, found: object) -> Mapping[str, Any]:
+        """Take note of how far an archive has come."""
+        return (await self._keeper.report(found)).as_json()
+
+    async def forget_archive(self, name: str) -> None:
+        """Let an archive hold nothing back any more."""
+        await self._keeper.forget(name)
+
     async def _ends(self) -> FeedPage:
         return await self._log.feed(0, 0, _ANY, count_max=1, bytes_max=1)
 

@@ -4,6 +4,7 @@
   log itself and survives a restart.
 - It compacts every so often, and at once when the policy changes. Two never run at a time.
 - A log that cannot be compacted now is tried again later; the relay goes on.
+- How far archives have come is kept in the log, too: a policy may ask for it.
 """
 
 from __future__ import annotations
@@ -13,16 +14,25 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from walstore.relay.archived import (
+    ARCHIVES_MAX,
+    NAME_SIZE_MAX,
+    ArchivedSeq,
+    ArchiveError,
+    ArchivePosition,
+    read_archived,
+    read_position,
+    setting_of,
+)
 from walstore.relay.compaction import Plan, compact_all, plan
-from walstore.relay.log import LogError, RelayLog, Removed
+from walstore.relay.log import Filter, LogError, RelayLog, Removed
 from walstore.relay.metrics import Metrics
 from walstore.relay.retention import Policy, PolicyError
 
 _logger = logging.getLogger("walstore.relay.keeper")
 
-# Under these names the log keeps what was changed, and how far the archive has come.
+# Under this name the log keeps what was changed.
 POLICY_SETTING = "retention"
-ARCHIVED_SETTING = "archived_seq"
 
 
 class Keeper:
@@ -81,7 +91,7 @@ class Keeper:
         return await plan(
             self._log,
             self.policy,
-            archived_seq=await self._archived_seq(),
+            archived_seq=await self.archived(),
             now_ms=self._now_ms(),
             is_measured=True,
         )
@@ -109,7 +119,7 @@ class Keeper:
         removed = await compact_all(
             self._log,
             self.policy,
-            archived_seq=await self._archived_seq(),
+            archived_seq=await self.archived(),
             now_ms=self._now_ms(),
         )
         self._metrics.compacted(removed)
@@ -117,6 +127,37 @@ class Keeper:
             _logger.info("compacted: %s", removed._asdict())
         return removed
 
-    async def _archived_seq(self) -> int | None:
-        seq: int | None = (await self._log.settings()).get(ARCHIVED_SETTING)
-        return seq
+    async def archived(self) -> ArchivedSeq:
+        """How far the archives have come.
+
+        Raises:
+            LogError: The log cannot be read now.
+        """
+        return read_archived(await self._log.settings())
+
+    async def report(self, found: object) -> ArchivePosition:
+        """Take note of how far an archive has come; what it said last counts.
+
+        Raises:
+            ArchiveError: It cannot be so, or there are too many archives; nothing has changed.
+            LogError: The log cannot be changed now.
+        """
+        feed = await self._log.feed(0, 0, Filter(), count_max=1, bytes_max=1)
+        position = read_position(found, relay_id=self._log.relay_id, head_seq=feed.head_seq)
+        known = [each.name for each in (await self.archived()).archives]
+        if position.name not in known and len(known) >= ARCHIVES_MAX:
+            raise ArchiveError(f"there are {len(known)} archives already")
+        await self._log.put_setting(*position.setting)
+        return position
+
+    async def forget(self, name: str) -> None:
+        """Let an archive hold nothing back any more.
+
+        Raises:
+            ArchiveError: There is none of this name.
+            LogError: The log cannot be changed now.
+        """
+        if name not in [each.name for each in (await self.archived()).archives]:
+            raise ArchiveError(f"there is no archive {name[:NAME_SIZE_MAX]!r}")
+        await self._log.put_setting(setting_of(name), None)
+        _logger.warning("the archive %r is forgotten, and holds nothing back any more", name)

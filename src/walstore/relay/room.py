@@ -62,7 +62,8 @@ class Room(Generic[Peer]):
 
     def __init__(self) -> None:
         self.head = 0
-        self.subscriptions: set[Subscription[Peer]] = set()
+        # In the order in which they began: so everybody is told in the same order each time.
+        self.subscriptions: dict[Subscription[Peer], None] = {}
         self._presences: dict[Peer, Mapping[str, Any]] = {}
 
     @property

@@ -106,7 +106,7 @@ class Relay:
         self.log = log
         self.roles = roles
         self.limits = limits
-        self.peers: set[Peer] = set()
+        self.peers: dict[Peer, None] = {}
         self.is_draining = False
         self._software = software
         self._authority = authority
@@ -263,7 +263,7 @@ class Relay:
             await socket.close(1013, "too many connections")
             return
         peer = self._welcome(socket)
-        self.peers.add(peer)
+        self.peers[peer] = None
         try:
             async for message in socket:
                 if isinstance(message, bytes):
@@ -275,7 +275,7 @@ class Relay:
         except ConnectionClosed:
             pass
         finally:
-            self.peers.discard(peer)
+            self.peers.pop(peer, None)
             await self._farewell(peer)
 
     def _welcome(self, socket: ServerConnection) -> Peer:

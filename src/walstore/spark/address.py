@@ -19,7 +19,7 @@ from walstore.net.websocket import WebSocketTransport
 from walstore.relay.reading import opened_source
 from walstore.signed.identity import Identity
 from walstore.spark.archive_source import ArchiveSource
-from walstore.spark.running import complete
+from walstore.spark.running import complete, turn
 from walstore.spark.signer import Signer
 
 _PLACES = ("database", "relay", "archive")
@@ -81,13 +81,16 @@ class Address:
             async with opened_source(self.database, self.prefix) as source:
                 yield source
         elif self.relay is not None:
-            place = self.identity
-            identity = Identity.generate() if place is None else Signer.at(place).load()
-            async with WebSocketTransport(self.relay, identity=identity) as transport:
+            async with self._connected() as transport:
                 yield FeedSource(transport, self.prefix)
         else:
             destination = open_destination(self.archive or "")
             yield ArchiveSource(Archive(destination, self.key_prefix), self.prefix)
+
+    def _connected(self) -> WebSocketTransport:
+        place = self.identity
+        identity = Identity.generate() if place is None else Signer.at(place).load()
+        return WebSocketTransport(self.relay or "", identity=identity)
 
     def status(self) -> tuple[str, int, int]:
         """The relay, the lowest seq that can be read, and the newest one."""
@@ -96,6 +99,22 @@ class Address:
             async with self.opened() as source:
                 status = await source.status()
                 return status.relay_id, status.min_seq, status.head_seq
+
+        return complete(ask())
+
+    def reach(self, since: int, head: int) -> int:
+        """Up to where the plain engine would read it, from one position to the newest.
+
+        A database says how far it was read. A feed shows events and nothing else: there it is the
+        newest event of these documents, or `since` if there is none.
+        """
+        if self.relay is None or since >= head:
+            return head
+
+        async def ask() -> int:
+            async with self._connected() as transport:
+                source = FeedSource(transport, self.prefix, page_events_max=1)
+                return await newest_seq(source, since, head)
 
         return complete(ask())
 
@@ -110,10 +129,23 @@ class Address:
             source = runner.run(opening.__aenter__())
             try:
                 while since < until:
-                    page = runner.run(source.page(since))
+                    page = turn(runner, source.page(since))
                     yield [event for event in page.events if event.seq <= until]
                     if page.last_seq <= since:
                         return
                     since = page.last_seq
             finally:
                 runner.run(opening.__aexit__(None, None, None))
+
+
+async def newest_seq(source: Source, since: int, head: int) -> int:
+    """The newest event in `(since, head]`, or `since`: found by halves, a page for each."""
+    newest, middle = head, head - 1
+    while since < newest:
+        first = next(iter((await source.page(middle)).events), None)
+        if first is None or first.seq > head:
+            newest = middle
+        else:
+            since = first.seq
+        middle = (since + newest) // 2
+    return since

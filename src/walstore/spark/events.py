@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 
 from walstore.canon import parse
 from walstore.errors import MalformedError
+from walstore.spark.schema import EVENT_NAMES
 
 
 class RowEvent(NamedTuple):
@@ -29,29 +30,24 @@ class RowEvent(NamedTuple):
 
 def events_of(batch: pa.RecordBatch) -> Iterator[RowEvent]:
     """The events of a batch."""
-    for row in batch.to_pylist():
-        yield event_of(row)
+    columns = [batch.column(name).to_pylist() for name in EVENT_NAMES]
+    for *cells, vc, deleted, data in zip(*columns, strict=True):
+        yield RowEvent._make((*cells, _clock(vc), bool(deleted), _payload(data)))
 
 
 def event_of(row: Mapping[str, Any]) -> RowEvent:
     """The event of a row."""
-    data, vc = row["data"], row["vc"]
-    return RowEvent(
-        row["document"],
-        row["seq"],
-        cast('Literal["element", "snapshot"]', row["kind"]),
-        row["id"],
-        row["ts"],
-        row["author"],
-        row["signature"],
-        row["accepted_ms"],
-        {} if vc in (None, "{}") else _clock(vc),
-        bool(row["deleted"]),
-        None if data is None else data.encode(),
-    )
+    *cells, vc, deleted, data = (row[name] for name in EVENT_NAMES)
+    return RowEvent._make((*cells, _clock(vc), bool(deleted), _payload(data)))
 
 
-def _clock(text: str) -> Mapping[str, int]:
+def _payload(data: str | None) -> bytes | None:
+    return None if data is None else data.encode()
+
+
+def _clock(text: str | None) -> Mapping[str, int]:
+    if text is None or text == "{}":
+        return {}
     try:
         found = parse(text)
     except MalformedError:

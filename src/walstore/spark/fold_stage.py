@@ -18,6 +18,7 @@ from walstore.archive.folded import Report
 from walstore.archive.rows import Column, Row
 from walstore.canon import canonical_text
 from walstore.spark.events import RowEvent
+from walstore.spark.running import turn
 from walstore.spark.stages import Held, batches_of, documents, shown
 from walstore.spark.trust import Believer, Trust
 from walstore.wire.limits import TS_MAX
@@ -68,7 +69,7 @@ class FoldStage:
     def _folded(self, batches: Iterable[pa.RecordBatch]) -> Iterator[_Folded]:
         with self.trust.opened() as believer:
             for chunk in chunks(documents(batches)):
-                yield from believer.runner.run(self._fold(believer, chunk))
+                yield from turn(believer.runner, self._fold(believer, chunk))
 
     async def _fold(self, believer: Believer, chunk: list[Held]) -> list[_Folded]:
         return [await self._fold_one(believer, held) for held in chunk]

@@ -118,7 +118,7 @@ class ArchiveJob:
             raise LogBehindError(head=head, checkpoint=since)
         if min_seq > since + 1 or (writer.manifest is not None and not self._table.resumes):
             return self._run_here(since)
-        until = head if to is None else min(to, head)
+        until = self.address.reach(since, head) if to is None or to >= head else to
         if until < since:
             return Ran(None, since, since)
         events = self.events(since, until) if until > since else None

@@ -17,13 +17,14 @@ They are those of a sealed archive, in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 import pyarrow as pa
 
 from walstore.archive.rows import Column
-from walstore.archive.sealed import COLUMNS, sealed_row
+from walstore.archive.sealed import COLUMNS
 from walstore.archive.source import Event
 from walstore.canon import canonical_text
 
@@ -62,13 +63,28 @@ def events_ddl(names: Sequence[str] = EVENT_NAMES) -> str:
 
 def events_batch(events: Iterable[Event], names: Sequence[str] = EVENT_NAMES) -> pa.RecordBatch:
     """Events as a batch."""
-    rows = [_row(event) for event in events]
-    columns = [[row[name] for row in rows] for name in names]
+    given = list(events)
     schema = events_schema(names)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    arrays = [pa.array(list(map(_CELLS[field.name], given)), field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _row(event: Event) -> dict[str, Any]:
-    row = sealed_row(event)
-    return {**row, "vc": canonical_text(row["vc"])}
+def _clock(event: Event) -> str:
+    return canonical_text(dict(event.vc)) if event.vc else "{}"
+
+
+def _text(event: Event) -> str | None:
+    """What was signed; bytes that are no UTF-8 were signed by nobody, and are left out."""
+    try:
+        return None if event.payload is None else event.payload.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+# Of millions of events, a column is made quicker than a row.
+_CELLS: Final[dict[str, Callable[[Any], Any]]] = {
+    **{name: attrgetter(name) for name in EVENT_NAMES},
+    "vc": _clock,
+    "deleted": attrgetter("is_deletion"),
+    "data": _text,
+}

@@ -8,19 +8,25 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from walstore.spark.connect import SCHEME, require_server
 from walstore.spark.java import prepare_java, prepare_python
 from walstore.spark.source import WalstoreDataSource
 
 LOCAL = "local[*]"
 
+# What a session may say wherever it runs.
 _SETTINGS = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # Few rows of a document make a batch of many bytes.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+# What only whoever starts Spark may say.
+_OWN_SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.sql.session.timeZone": "UTC",
 }
 
 # A quicker start, for work that is soon done.
@@ -37,32 +43,42 @@ def spark_session(
     """The session, started if there is none; the data source `walstore` is known in it.
 
     Args:
-        master: Where it runs: `local[2]`, `spark://…`, or `sc://…` for Spark Connect; this machine
-            if left out, or what `spark-submit` says.
+        master: Where it runs: `local[2]`, `spark://…`, or `sc://…` for Spark Connect; if left out,
+            what `SPARK_REMOTE` or `spark-submit` says, or this machine.
         app: What it is called.
         is_quick: Whether to start quickly rather than to run fast for long.
         settings: Spark's own settings, in place of ours.
 
     Raises:
         JavaMissingError: There is no Java here, and it is needed.
+        ConnectMissingError, ConnectAddressError: Spark Connect cannot be asked.
+        NoServerError: No server answers at `sc://…`.
     """
-    is_connect = master is not None and master.startswith("sc://")
     prepare_python(os.environ)
-    if not is_connect:
-        prepare_java(os.environ, cache=_cache())
-    builder = SparkSession.builder.appName(app)
-    if is_connect:
-        builder = builder.remote(str(master))
-    elif master is not None or "SPARK_ENV_LOADED" not in os.environ:
-        builder = builder.master(LOCAL if master is None else master)
-    for name, value in {**_SETTINGS, **_java(is_quick), **(settings or {})}.items():
-        builder = builder.config(name, value)
+    where = os.environ.get("SPARK_REMOTE") if master is None else master
+    if where is not None and where.startswith(SCHEME):
+        require_server(where)
+        builder = _configured(SparkSession.builder.remote(where), _SETTINGS, settings)
+    else:
+        prepare_java(os.environ, cache=cache_directory())
+        ours = {**_SETTINGS, **_OWN_SETTINGS, **_java(is_quick)}
+        builder = _configured(SparkSession.builder.appName(app), ours, settings)
+        if where is not None or "SPARK_ENV_LOADED" not in os.environ:
+            builder = builder.master(LOCAL if where is None else where)
     session = builder.getOrCreate()
     session.dataSource.register(WalstoreDataSource)
     return session
 
 
-def _cache() -> Path:
+def _configured(
+    builder: SparkSession.Builder, ours: Mapping[str, str], settings: Mapping[str, str] | None
+) -> SparkSession.Builder:
+    for name, value in {**ours, **(settings or {})}.items():
+        builder = builder.config(name, value)
+    return builder
+
+
+def cache_directory() -> Path:
     """Where only this user writes: what is there is run."""
     home = os.environ.get("XDG_CACHE_HOME")
     return (Path(home) if home else Path.home() / ".cache") / "walstore"

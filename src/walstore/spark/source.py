@@ -66,11 +66,16 @@ class Range(InputPartition):
     documents: frozenset[str] | None = None
     starts: tuple[str, ...] = ()
 
-    def takes(self, event: Event) -> bool:
-        """Whether an event is wanted."""
-        if self.documents is not None and event.document not in self.documents:
+    def wanted(self, events: list[Event]) -> list[Event]:
+        """The events that are wanted."""
+        if self.documents is None and not self.starts:
+            return events
+        return [event for event in events if self._takes(event.document)]
+
+    def _takes(self, document: str) -> bool:
+        if self.documents is not None and document not in self.documents:
             return False
-        return all(event.document.startswith(start) for start in self.starts)
+        return all(document.startswith(start) for start in self.starts)
 
 
 @dataclass(frozen=True)
@@ -124,7 +129,7 @@ class Options:
         if part.since >= part.until:
             return
         for page in self.address.pages(part.since, part.until):
-            wanted = [event for event in page if part.takes(event)]
+            wanted = part.wanted(page)
             for start in range(0, len(wanted), BATCH_EVENTS_MAX):
                 yield events_batch(wanted[start : start + BATCH_EVENTS_MAX], self.columns)
 

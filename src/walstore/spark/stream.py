@@ -7,6 +7,8 @@
   leaves something out is completed from the source, and an empty one writes nothing.
 - What may pass is waited out; a stream that fails again and again without a commit ends.
 - Whoever stops it waits for the batch that is being written.
+- Over Spark Connect what archives a batch would run in the server, out of reach. So there the job
+  is repeated instead, and commits from here, as everywhere.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from walstore.archive.mirror import DivergedError
 from walstore.archive.policy import parse_duration_ms
 from walstore.errors import StorageError, TransportError, UsageError, WalStoreError
 from walstore.net.backoff import Backoff
+from walstore.spark.connect import is_connect
 from walstore.spark.faults import TaskFailedError, reason_of
 from walstore.spark.job import ArchiveJob
 from walstore.spark.work import Ran
@@ -47,6 +50,15 @@ class TriggerError(UsageError):
 
     def __init__(self, text: str) -> None:
         super().__init__(f"the trigger {text!r} is not a time such as 5s, or {AVAILABLE_NOW}")
+
+
+class CheckpointError(UsageError):
+    """Where nothing is remembered, somebody has said where to remember it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "over Spark Connect there is no checkpoint: the archive says where to go on"
+        )
 
 
 class _StoppedError(Exception):
@@ -80,6 +92,11 @@ class StreamOptions:
         """Whether it ends by itself."""
         return self.trigger == AVAILABLE_NOW
 
+    @property
+    def pause_s(self) -> float:
+        """The time from a batch to the next."""
+        return (parse_duration_ms(self.trigger) or 0) / 1000
+
     def when(self) -> dict[str, Any]:
         """The trigger, as Spark has it."""
         if self.is_once:
@@ -107,9 +124,14 @@ class ArchiveStream:
             options: How.
             on_ran: Told of each batch that was archived.
             backoff: The pauses between attempts.
+
+        Raises:
+            CheckpointError: The session is one of Spark Connect, and there is a checkpoint.
         """
         self._spark, self._job = spark, job
         self._options = StreamOptions() if options is None else options
+        if is_connect(spark) and self._options.checkpoint is not None:
+            raise CheckpointError
         self._on_ran = on_ran
         self._backoff = Backoff() if backoff is None else backoff
         self._batch = threading.Lock()
@@ -140,8 +162,18 @@ class ArchiveStream:
         self._took(first)
         if self._stopped.is_set():
             return
+        if is_connect(self._spark):
+            self._repeat()
+        else:
+            self._follow(first.to)
+
+    def _repeat(self) -> None:
+        while not self._options.is_once and not self._stopped.wait(self._options.pause_s):
+            self._took(self._job.run_until_done(rows_max=self._options.rows_max))
+
+    def _follow(self, since: int) -> None:
         self._reached, self._failure = None, None
-        query = self._start(first.to)
+        query = self._start(since)
         try:
             while query.isActive and not self._stopped.is_set():
                 self._stopped.wait(_LOOK_S)

@@ -38,18 +38,18 @@ class Lookout:
         self,
         look: Callable[[], Awaitable[bool]],
         *,
-        now: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """Prepare; `run` does it.
 
         Args:
             look: Looks, and says whether there was something new; it raises nothing.
-            now: The time in seconds.
+            now: The time in seconds; the system's if left out.
             sleep: Waits.
         """
         self._look = look
-        self._now = now
+        self._now = _monotonic_s if now is None else now
         self._sleep = sleep
         self._wanted = asyncio.Event()
         self._hurried = asyncio.Event()
@@ -94,3 +94,7 @@ class Lookout:
         finally:
             sleeping.cancel()
             hurried.cancel()
+
+
+def _monotonic_s() -> float:
+    return time.monotonic()

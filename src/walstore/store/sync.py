@@ -74,7 +74,7 @@ class Syncer:
         on_failure: Callable[[WalStoreError | None], None],
         on_followed: Callable[[Followed], None] | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        now: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] | None = None,
     ) -> None:
         """Prepare; `run` does it.
 
@@ -86,7 +86,7 @@ class Syncer:
             on_failure: Told what is wrong, and with None that nothing is any more.
             on_followed: Given what follows the document, each time that following begins.
             sleep: Waits.
-            now: The time in seconds.
+            now: The time in seconds; the system's if left out.
         """
         self._synced = synced
         self._transport = transport
@@ -97,7 +97,7 @@ class Syncer:
         # What is wrong now, by what was tried: that one thing succeeds says nothing of the other.
         self._failures: dict[object, WalStoreError] = {}
         self._sleep = sleep
-        self._now = now
+        self._now = _monotonic_s if now is None else now
         self._edited = asyncio.Event()
         self._nudged = asyncio.Event()
         self._doubted = asyncio.Event()
@@ -218,3 +218,7 @@ def _pause_s(error: WalStoreError, wait_s: float) -> float | None:
 
 def _may_pass(error: WalStoreError) -> bool:
     return error.retryable if isinstance(error, TransportError) else isinstance(error, StorageError)
+
+
+def _monotonic_s() -> float:
+    return time.monotonic()

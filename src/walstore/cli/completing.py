@@ -1,0 +1,39 @@
+"""Names that a shell completes and that are found in documents: what is in them, their versions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from walstore.cli.documents import KnownDocument, find_document
+from walstore.cli.identities import identity_names
+from walstore.cli.opened import opened
+from walstore.cli.past import opened_past
+
+
+def names_for(dest: str, given: Sequence[str]) -> list[str]:
+    """What an argument may be.
+
+    Args:
+        dest: The argument: `identity`, `place` for a name in a document, else a version.
+        given: What was typed before it, but for options.
+
+    Raises:
+        WalStoreError: That cannot be found out.
+    """
+    if dest == "identity":
+        return identity_names()
+    if not given:
+        return []
+    document = find_document(given[0])
+    return asyncio.run(_places(document) if dest == "place" else _versions(document))
+
+
+async def _places(document: KnownDocument) -> list[str]:
+    async with opened(document) as store:
+        return list(store)
+
+
+async def _versions(document: KnownDocument) -> list[str]:
+    async with opened_past(document) as past:
+        return ["now", *(version.label for version in past.versions[::-1])]

@@ -1,0 +1,137 @@
+"""`walstore edit`: a text in the editor of one's choice; what came meanwhile is merged.
+
+- While the editor is open, the document is not: others, here and elsewhere, go on writing.
+- What was typed is never thrown away: if it cannot be written, it stays in a file that is named.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from pathlib import Path
+
+from walstore.cli.arguments import SYNC, document_parser, parsed
+from walstore.cli.documents import KnownDocument, find_document
+from walstore.cli.output import note, put_json
+from walstore.cli.reading import reading
+from walstore.cli.writing import ReaderOnlyError, writing
+from walstore.errors import StorageError, UsageError, WalStoreError
+from walstore.store.disk import FILE_BYTES_MAX
+from walstore.store.merging import merge_text
+from walstore.store.store import WalStore
+
+
+class NotATextError(UsageError):
+    """What is to be edited is no text."""
+
+    def __init__(self, document: str, name: str, kind: str) -> None:
+        super().__init__(
+            f"{name} in {document} is a {kind}, not a text; change it with"
+            f" `walstore set {document} {name} … --type json`"
+        )
+
+
+class EditorError(StorageError):
+    """The editor did not do its work; nothing was changed."""
+
+    def __init__(self, command: str, reason: str) -> None:
+        super().__init__(
+            f"the editor {command!r} {reason}; nothing was changed. EDITOR or VISUAL names another"
+        )
+
+
+class NotWrittenError(StorageError):
+    """What was typed is not in the document."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{reason}. What you typed is in {path}")
+
+
+def parser() -> ArgumentParser:
+    """What `walstore edit` takes."""
+    made = document_parser(
+        "edit",
+        "Edit a text in $VISUAL or $EDITOR. What others write meanwhile is merged with it.",
+    )
+    made.add_argument("place", metavar="name", help="the text; a new one if there is none")
+    made.add_argument("-m", "--message", help="what to say of it in the log")
+    made.add_argument("--sync", action="store_true", help=SYNC)
+    return made
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Carry out `walstore edit …`; the exit code."""
+    return asyncio.run(_edit(parsed(parser(), arguments)))
+
+
+async def _edit(flags: Namespace) -> int:
+    document = find_document(flags.document)
+    async with reading(document, is_synced=flags.sync) as read:
+        if not read.store.status.may_write:
+            raise ReaderOnlyError(document)
+        base = _text(read.store, document.name, flags.place)
+    directory = Path(tempfile.mkdtemp(prefix="walstore-"))
+    path = directory / f"{flags.place.replace('/', '-')[:64]}.txt"
+    path.write_text(base, encoding="utf-8")
+    try:
+        edited = _typed(path)
+    except BaseException:
+        shutil.rmtree(directory)
+        raise
+    try:
+        is_changed = await _merge(document, flags, base, edited)
+    except (WalStoreError, OSError) as error:
+        raise NotWrittenError(path, str(error)) from error
+    shutil.rmtree(directory)
+    if flags.json:
+        put_json({"name": flags.place, "changed": is_changed})
+    return read.code
+
+
+async def _merge(document: KnownDocument, flags: Namespace, base: str, edited: str) -> bool:
+    """Write what was typed; whether that was anything."""
+    if edited == base:
+        note("nothing was changed")
+        return False
+    done = f"wrote {flags.place} in {document.name}"
+    async with writing(document, done=done, is_synced=flags.sync) as store:
+        now = _text(store, document.name, flags.place)
+        with store.batch(flags.message):
+            store.set_text(flags.place, merge_text(base, left=edited, right=now))
+        if now != base:
+            note("merged with what was written meanwhile")
+    return True
+
+
+def _text(store: WalStore, document: str, name: str) -> str:
+    kind = store.document.kind(name)
+    is_new = kind is None or (kind == "list" and not store.document.length(name))
+    if kind == "register" and isinstance(value := store[name], str):
+        raise NotATextError(document, name, f"plain value ({value[:24]!r})")
+    if kind != "text" and not is_new:
+        raise NotATextError(document, name, kind or "")
+    return store.text(name)
+
+
+def _typed(path: Path) -> str:
+    """What a person makes of a file."""
+    command = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    try:
+        ended = subprocess.run([*shlex.split(command), str(path)], check=False)
+    except (OSError, ValueError) as error:
+        raise EditorError(command, f"does not run ({error})") from error
+    if ended.returncode:
+        raise EditorError(command, f"ended with {ended.returncode}")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise EditorError(command, f"left a file that cannot be read ({error})") from error
+    if len(text) > FILE_BYTES_MAX:
+        raise EditorError(command, f"left more than {FILE_BYTES_MAX:,} characters")
+    return text

@@ -1,0 +1,171 @@
+"""One exchange with a relay: who may write, what is unsent here, what is new there.
+
+- Whoever cannot reach the relay has lost nothing: what was written waits in the local file.
+- A relay that has lost what it had, or refuses something for good, is a matter for a person: it is
+  said what that is, and which option goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+from walstore.cli.documents import KnownDocument
+from walstore.cli.faults import NotVerifiedError
+from walstore.cli.progress import Progress
+from walstore.document.faults import RollbackDetectedError
+from walstore.errors import PeerError, TransportError, UsageError, WalStoreError
+from walstore.store.refused import NotWriterError
+from walstore.store.status import StoreStatus
+from walstore.store.store import WalStore
+
+# How long a relay may take to let somebody in.
+REACH_S = 10.0
+
+
+class UnreachableError(TransportError):
+    """There is no connection to the relay of a document."""
+
+    def __init__(self, document: KnownDocument, reason: str, unsent: int) -> None:
+        kept = f"; {unsent} unsent, kept here" if unsent else ""
+        super().__init__(
+            f"no connection to {document.relay}: {reason}{kept}; try again later:"
+            f" walstore sync {document.name}",
+            retryable=True,
+        )
+
+
+class NoRelayGivenError(UsageError):
+    """The document is on this computer alone."""
+
+    def __init__(self, document: KnownDocument) -> None:
+        super().__init__(
+            f"{document.name} has no relay yet; give it one: walstore sync {document.name} --relay"
+            " ws://host:port (`walstore relay` runs one)"
+        )
+
+
+class RolledBackError(NotVerifiedError):
+    """The relay has lost what was read from it before."""
+
+    def __init__(self, document: KnownDocument, reason: str) -> None:
+        super().__init__(
+            f"the relay has lost a part of {document.name}: {reason}; nothing was changed here."
+            f" Ask its operator, or go on with what it has: walstore sync {document.name}"
+            " --accept-rollback"
+        )
+
+
+class NotTheOwnersWordError(NotVerifiedError):
+    """What a relay says about the members of a document is not what its owner has signed."""
+
+    def __init__(self, document: KnownDocument, error: PeerError) -> None:
+        super().__init__(
+            f"{document.relay} does not give the owner's word about {document.name}: {error};"
+            " nothing of it was believed. Ask its operator, or the owner, to sync once"
+        )
+
+
+class RefusedError(WalStoreError):
+    """The relay, or the owner, does not take what was written."""
+
+    def __init__(self, document: KnownDocument, status: StoreStatus) -> None:
+        refused = status.refused
+        reason = "the owner does not let you write" if refused is None else refused.reason
+        super().__init__(
+            f"{status.unsent} unsent and not taken: {reason}; kept here. If that stays so, put it"
+            f" on the shelf and go on with the rest: walstore sync {document.name} --set-aside"
+        )
+
+
+class Exchanged(NamedTuple):
+    """What became of an exchange.
+
+    Attributes:
+        sent: How many commits were acknowledged.
+        received: How many commits of others have come.
+        unsent: How many are left.
+    """
+
+    sent: int
+    received: int
+    unsent: int
+
+
+async def exchange(document: KnownDocument, store: WalStore) -> Exchanged:
+    """Send what is unsent, and read what is new.
+
+    Raises:
+        UnreachableError: There is no connection.
+        RolledBackError: The relay has lost something.
+        RefusedError: It does not take something, and will not.
+        NotTheOwnersWordError: What it says about the members is somebody else's.
+        TransportError: Something is not known to be stored, or cannot be read now.
+    """
+    # Before anything is awaited: once the store is live, it reads by itself.
+    before, known = store.status.unsent, len(store.history())
+    await _reach(document, store)
+    await _settle(document, store)
+    await _send(document, store)
+    try:
+        await store.pull()
+    except RollbackDetectedError as error:
+        raise RolledBackError(document, str(error)) from error
+    own, after = store.identity.public_key, store.status
+    if after.rollback is not None:
+        raise RolledBackError(document, after.rollback)
+    received = [each for each in store.history()[known:] if each.author != own]
+    return Exchanged(max(before - after.unsent, 0), len(received), after.unsent)
+
+
+async def _reach(document: KnownDocument, store: WalStore) -> None:
+    """Wait until there is a connection, or it is known that there will not be one."""
+    settled = asyncio.Event()
+
+    def look(status: StoreStatus) -> None:
+        if status.state not in ("connecting", "local"):
+            settled.set()
+
+    end = store.on_status(look)
+    look(store.status)
+    try:
+        async with asyncio.timeout(REACH_S):
+            await settled.wait()
+    except TimeoutError:
+        pass
+    finally:
+        end()
+    status = store.status
+    if status.state != "live":
+        reason = status.reason or "it does not answer"
+        raise UnreachableError(document, reason, status.unsent)
+
+
+async def _settle(document: KnownDocument, store: WalStore) -> None:
+    """Tell the relay who may write, or hear it."""
+    sharing = store.sharing
+    try:
+        await (sharing.settle() if sharing.is_owner else sharing.refresh())
+    except PeerError as error:
+        raise NotTheOwnersWordError(document, error) from error
+
+
+async def _send(document: KnownDocument, store: WalStore) -> None:
+    total = store.status.unsent
+    with Progress("sent") as progress:
+        end = store.on_status(lambda status: progress.show(total - status.unsent, total))
+        try:
+            await store.flush()
+        except RollbackDetectedError as error:
+            raise RolledBackError(document, str(error)) from error
+        except NotWriterError as error:
+            raise RefusedError(document, store.status) from error
+        except TransportError as error:
+            status = store.status
+            if status.rollback is not None:
+                raise RolledBackError(document, status.rollback) from error
+            if status.refused is not None:
+                raise RefusedError(document, status) from error
+            raise
+        finally:
+            end()

@@ -1,0 +1,120 @@
+"""Many seeds, what they came to in all, and whether enough has happened for that to mean something.
+
+- A campaign fails with its first failing seed, which is shrunk and printed with the command that
+  runs it again.
+- A campaign in which too little has happened fails as well: an idle run proves nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from walstore.testing.simulator.running import LEVELS, simulate
+from walstore.testing.simulator.scenario import Selection
+from walstore.testing.simulator.shrinking import shrink
+from walstore.testing.simulator.verdicts import Outcome
+
+# What has to happen at least so often per seed, on average; and, in campaigns of that many seeds,
+# what has to happen at all.
+TRAFFIC_MIN = {"edit": 10.0, "committed": 4.0, "pulled": 4.0}
+_ALL_KINDS_SEEDS_MIN = 200
+
+
+class IdleError(AssertionError):
+    """So little has happened in a campaign that it proves nothing."""
+
+
+class Failure(NamedTuple):
+    """A seed that failed, made as small as it could be.
+
+    Attributes:
+        outcome: The whole run.
+        selection: What is left of it.
+        smallest: What came of that.
+    """
+
+    outcome: Outcome
+    selection: Selection
+    smallest: Outcome
+
+    def __str__(self) -> str:
+        seed, level = self.outcome.seed, self.outcome.level
+        smallest, without = self.smallest, sorted(self.selection.without)
+        only = ",".join(str(number) for number in smallest.steps)
+        options = f"SEED={seed} LEVEL={level}"
+        narrowed = f"{options} ONLY={only}" + (f" WITHOUT={','.join(without)}" if without else "")
+        return "\n".join(
+            [
+                f"{options} failed: {self.outcome.fault}",
+                f"the world: {self.outcome.world}",
+                f"replay:    make sim {options}",
+                f"smallest:  make sim {narrowed}",
+                f"           {len(smallest.steps)} steps, {smallest.world}: {smallest.fault}",
+            ]
+        )
+
+
+class Campaign(NamedTuple):
+    """What many seeds came to.
+
+    Attributes:
+        level: The kind of fleet.
+        seeds: How many.
+        counts: How often what happened, in all.
+        hostile: How many of them had somebody hostile in them.
+    """
+
+    level: str
+    seeds: int
+    counts: Counter[str]
+    hostile: int
+
+    def check(self) -> None:
+        """Make sure that enough has happened.
+
+        Raises:
+            IdleError: It has not.
+        """
+        for what, per_seed in TRAFFIC_MIN.items():
+            happened = sum(count for name, count in self.counts.items() if name.startswith(what))
+            if happened < per_seed * self.seeds:
+                raise IdleError(f"{what} happened {happened} times in {self.seeds} seeds")
+        if self.seeds < _ALL_KINDS_SEEDS_MIN:
+            return
+        missing = [what for what in LEVELS[self.level].expected if not self.counts[what]]
+        if missing:
+            raise IdleError(f"in {self.seeds} seeds never: {', '.join(missing)}")
+
+    def __str__(self) -> str:
+        shown = ", ".join(f"{name} {count}" for name, count in self.counts.most_common(24))
+        return f"{self.level}: {self.seeds} seeds, {self.hostile} hostile; {shown}"
+
+
+def run_campaign(level: str, seeds: Sequence[int] | Iterable[int]) -> Campaign | Failure:
+    """Run seeds until one fails.
+
+    Args:
+        level: The kind of fleet.
+        seeds: The seeds.
+    """
+    counts: Counter[str] = Counter()
+    number = hostile = 0
+    for seed in seeds:
+        outcome = simulate(seed, level=level)
+        if outcome.fault is not None:
+            return shrunk(outcome)
+        number += 1
+        hostile += "hostility" in outcome.world
+        counts += outcome.counts
+    return Campaign(level, number, counts, hostile)
+
+
+def shrunk(outcome: Outcome) -> Failure:
+    """A failure, made as small as it can be."""
+    selection, smallest = shrink(
+        outcome,
+        lambda selection: simulate(outcome.seed, level=outcome.level, selection=selection),
+    )
+    return Failure(outcome, selection, smallest)

@@ -1,0 +1,44 @@
+"""What a run came to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+
+class BrokenPromiseError(AssertionError):
+    """Something happened in a run that must not happen."""
+
+
+class Outcome(NamedTuple):
+    """One run.
+
+    Attributes:
+        level: What kind of fleet it was.
+        seed: Its seed.
+        digest: Names exactly what happened.
+        counts: How often what happened.
+        fault: What was wrong; None if nothing was.
+        lines: What happened, if it was asked for.
+        world: How bad the world was, in words.
+        steps: The numbers of the steps that were taken.
+    """
+
+    level: str
+    seed: int
+    digest: str
+    counts: Counter[str]
+    fault: str | None
+    lines: list[str]
+    world: str
+    steps: tuple[int, ...]
+
+
+def demand(is_so: bool, what: str) -> None:
+    """Hold a run to a promise.
+
+    Raises:
+        BrokenPromiseError: It is not so.
+    """
+    if not is_so:
+        raise BrokenPromiseError(what)

@@ -1,0 +1,1 @@
+"""Everything that reads what others have written, and input made to break it."""

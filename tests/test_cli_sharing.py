@@ -1,0 +1,197 @@
+"""`walstore keygen`, `sync`, `share`, `join`, `revoke` and `compact`: two people and a relay."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli_process import Forker, Home, forking, relay_of
+
+NOBODY = "ws://127.0.0.1:1"
+
+
+@pytest.fixture(scope="module")
+def forker() -> Iterator[Forker]:
+    with forking() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def relay(forker: Forker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with relay_of(Home(forker, tmp_path_factory.mktemp("relay"))) as url:
+        yield url
+
+
+@pytest.fixture
+def ada(forker: Forker, tmp_path: Path) -> Home:
+    return Home(forker, tmp_path / "ada")
+
+
+@pytest.fixture
+def bo(forker: Forker, tmp_path: Path) -> Home:
+    return Home(forker, tmp_path / "bo")
+
+
+def card_of(home: Home) -> str:
+    return home.ok("keygen").out.strip()
+
+
+def let_in(owner: Home, document: str, guest: Home, *options: str) -> None:
+    """Let somebody have part in a document."""
+    line = owner.ok("share", document, card_of(guest), *options).out.strip()
+    guest.ok("join", line)
+
+
+def test_two_people_share_a_document_until_one_is_revoked(ada: Home, bo: Home, relay: str) -> None:
+    ada.ok("init", "notes", "--relay", relay)
+    done = ada.ok("set", "notes", "body", "Meet at the lake.\n", "--type", "text")
+    assert done.err.endswith("1 unsent; walstore sync notes\n")
+    card = card_of(bo)
+    assert card == card_of(bo)
+    assert card.startswith("walstore-card.")
+    shared = ada.ok("share", "notes", "-", "--as", "bo", stdin=card + "\n")
+    assert "bo is a writer now" in shared.err
+    joined = bo.ok("join", "-", stdin=shared.out)
+    assert joined.out == "notes\n"
+    assert bo.ok("get", "notes", "body").out == "Meet at the lake.\n"
+
+    # Offline both go on; then both are there.
+    ada.ok("set", "notes", "title", "Picnic")
+    bo.ok("set", "notes", "body", "Bring wine.\n", "--append", "-m", "wine")
+    assert bo.ok("sync", "notes", "--json").json["sent"] == 1
+    exchanged = ada.ok("sync", "notes", "--json").json
+    assert exchanged == {"name": "notes", "sent": 1, "received": 1, "unsent": 0}
+    assert bo.ok("get", "notes", "title", "--sync").out == "Picnic\n"
+    blamed = ada.ok("blame", "notes", "body").out.splitlines()
+    assert [line.split()[3] for line in blamed] == ["you", "bo"]
+    versions = [json.loads(line) for line in ada.ok("log", "notes", "--json").out.splitlines()]
+    at = {each["message"] or each["names"][0]: each["version"] for each in versions}
+    assert ada.ok("show", "notes", "--at", at["body"], "--json").json["body"] == (
+        "Meet at the lake.\n"
+    )
+    assert "+Bring wine." in ada.ok("diff", "notes", at["body"], at["wine"]).out
+    then = ada.ok("blame", "notes", "body", "--at", at["body"], "--json").json
+    assert [each["ts"] for each in then] == [int(at["body"])]
+    assert ada.ok("verify", "notes", "--json").json["elements"] == 3
+
+    # Bo is a member until he is not.
+    members = ada.ok("share", "notes").out
+    assert [line.split()[:2] for line in members.splitlines()] == [
+        ["you", "owner"],
+        ["bo", "writer"],
+    ]
+    would = ada.ok("revoke", "notes", "bo", "--dry-run", "--json")
+    assert would.json["dry_run"]
+    assert "1 versions of theirs would stay" in would.err
+    ada.ok("revoke", "notes", "bo")
+    bo.ok("set", "notes", "body", "All mine.\n", "--type", "text")
+    refused = bo("sync", "notes")
+    assert (refused.code, refused.out) == (1, "")
+    assert "walstore sync notes --set-aside" in refused.err
+    aside = bo.ok("sync", "notes", "--set-aside", "--json")
+    assert "put 1 on the shelf" in aside.err
+    assert aside.json["unsent"] == 0
+    told = bo("set", "notes", "title", "Mine")
+    assert told.code == 2
+    assert "you may read notes, not write it" in told.err
+    assert ada.ok("get", "notes", "body", "--sync").out == "Meet at the lake.\nBring wine.\n"
+
+
+def test_a_sealed_document_is_read_by_its_members_alone(
+    ada: Home, bo: Home, forker: Forker, relay: str, tmp_path: Path
+) -> None:
+    ada.ok("init", "vault", "--sealed", "--relay", relay)
+    ada.ok("set", "vault", "code", "the-first-code", "--sync")
+    assert b"the-first-code" not in ada.file("vault").read_bytes()
+    let_in(ada, "vault", bo, "--role", "reader", "--as", "bo")
+    assert bo.ok("get", "vault", "code").out == "the-first-code\n"
+    told = bo("set", "vault", "code", "another")
+    assert (told.code, told.out) == (2, "")
+    ada.ok("revoke", "vault", "bo")
+    ada.ok("set", "vault", "code", "the-second-code", "--sync")
+    bo("sync", "vault")
+    assert bo.ok("get", "vault", "code").out == "the-first-code\n"
+    # Who was let in later reads what there is now.
+    cleo = Home(forker, tmp_path / "cleo")
+    let_in(ada, "vault", cleo)
+    assert cleo.ok("show", "vault", "--json").json == {"code": "the-second-code"}
+    assert cleo.ok("verify", "vault", "--json").json["sound"]
+
+
+def test_without_its_relay_a_document_goes_on(ada: Home, bo: Home, relay: str) -> None:
+    ada.ok("init", "notes", "--relay", NOBODY)
+    ada.ok("set", "notes", "title", "Picnic")
+    for command in (["sync", "notes"], ["share", "notes", card_of(bo)], ["sync"]):
+        done = ada(*command)
+        assert (done.code, done.out) == (4, "")
+        assert f"no connection to {NOBODY}" in done.err
+        assert "walstore sync notes" in done.err
+    shown = ada("get", "notes", "title", "--sync")
+    assert (shown.code, shown.out) == (4, "Picnic\n")
+    written = ada("set", "notes", "title", "Picnic!", "--sync")
+    assert written.code == 4
+    assert written.err.startswith("wrote title in notes\n")
+    assert "2 unsent, kept here" in written.err
+    # Another relay is as good.
+    assert ada.ok("sync", "notes", "--relay", relay, "--json").json["sent"] == 2
+    let_in(ada, "notes", bo)
+    assert bo.ok("get", "notes", "title").out == "Picnic!\n"
+
+
+def test_following_keeps_a_document_in_step_and_leaves_it_to_others(
+    ada: Home, bo: Home, relay: str
+) -> None:
+    ada.ok("init", "notes", "--relay", relay)
+    let_in(ada, "notes", bo)
+    following = ada.start("sync", "notes", "--follow", "--json")
+    assert "live with" in (following.err.line() or "")
+    bo.ok("set", "notes", "title", "Picnic", "--sync")
+    assert json.loads(following.out.line() or "null")["received"] == 1
+    # It is open to other commands, and what they write is sent.
+    assert ada.ok("get", "notes", "title").out == "Picnic\n"
+    ada.ok("set", "notes", "body", "lake")
+    assert json.loads(following.out.line() or "null")["sent"] == 1
+    assert bo.ok("get", "notes", "body", "--sync").out == "lake\n"
+    assert following.end(signal.SIGINT) == 0
+
+
+def test_a_snapshot_is_signed_and_what_was_removed_goes(ada: Home, bo: Home, relay: str) -> None:
+    ada.ok("init", "notes", "--relay", relay)
+    ada.ok("set", "notes", "body", "a long text that is removed " * 20, "--type", "text")
+    ada.ok("set", "notes", "body", "short")
+    would = ada.ok("compact", "notes", "--collect", "--dry-run", "--json").json
+    assert would["dry_run"]
+    assert would["collected_bytes"] > 0
+    done = ada.ok("compact", "notes", "--collect", "--json").json
+    assert done["collected_bytes"] == would["collected_bytes"]
+    assert ada.ok("compact", "notes", "--collect", "--json").json["collected_bytes"] == 0
+    let_in(ada, "notes", bo)
+    assert bo.ok("get", "notes", "body").out == "short"
+    refused = bo("compact", "notes")
+    assert (refused.code, refused.out) == (2, "")
+    assert "--role producer" in refused.err
+
+
+def test_mistakes_about_others_are_told_with_what_to_do(ada: Home, bo: Home, relay: str) -> None:
+    ada.ok("init", "notes", "--relay", relay)
+    let_in(ada, "notes", bo, "--as", "bo")
+    key = bo.ok("keygen", "--json").json["public_key"]
+    line = ada.ok("share", "notes", card_of(bo)).out.strip()
+    for home, arguments, message in (
+        (ada, ["share", "notes", key], "this is a public key; ask for the line"),
+        (ada, ["share", "notes", card_of(ada)], "owner"),
+        (ada, ["share", "notes", ada.ok("keygen", "c").out.strip(), "--as", "bo"], "another --as"),
+        (ada, ["revoke", "notes", "cleo"], "the members are: bo"),
+        (ada, ["join", line], "give the owner your card"),
+        (bo, ["join", line], "there is a document called notes already"),
+        (bo, ["share", "notes", card_of(ada)], "only the owner"),
+        (bo, ["revoke", "notes", key], "only the owner"),
+    ):
+        done = home(*arguments)
+        assert (done.code, done.out) == (2, ""), done
+        assert message in done.err
+    assert bo.ok("join", line, "again").out == "again\n"

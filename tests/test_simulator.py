@@ -1,0 +1,166 @@
+"""Simulated fleets: many seeds hold, one seed is one run, what is broken is found and shrunk."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+
+import pytest
+
+from walstore.document.outbox import Outbox
+from walstore.testing.simulator.__main__ import main
+from walstore.testing.simulator.campaign import Campaign, Failure, IdleError, run_campaign
+from walstore.testing.simulator.loop import StalledError, VirtualLoop
+from walstore.testing.simulator.rates import Rates
+from walstore.testing.simulator.running import LEVELS, simulate
+from walstore.testing.simulator.scenario import Selection
+
+DOCUMENT_SEEDS = int(os.environ.get("WALSTORE_SIM_DOCUMENT_SEEDS", "1200"))
+FLEET_SEEDS = int(os.environ.get("WALSTORE_SIM_FLEET_SEEDS", "120"))
+PARTS = 4
+
+
+# ── many seeds ─────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize(("level", "seeds"), [("document", DOCUMENT_SEEDS), ("fleet", FLEET_SEEDS)])
+def test_whatever_goes_wrong_everybody_agrees_in_the_end(level: str, seeds: int, part: int) -> None:
+    result = run_campaign(level, range(part, seeds, PARTS))
+    print(result)
+    assert isinstance(result, Campaign), str(result)
+    result.check()
+    assert result.hostile > result.seeds / 4
+
+
+# ── one seed is one run ────────────────────────────────────────────────────────────────
+
+SAME = [("document", seed) for seed in (1, 2, 3, 4)] + [("fleet", seed) for seed in (1, 2, 3, 5)]
+
+
+def test_one_seed_is_one_run_in_this_process_and_in_any_other() -> None:
+    script = (
+        "from walstore.testing.simulator.running import simulate\n"
+        f"for level, seed in {SAME!r}:\n"
+        "    print(simulate(seed, level=level).digest)"
+    )
+    digests = [simulate(seed, level=level).digest for level, seed in SAME]
+    assert len(set(digests)) == len(SAME)
+    assert [simulate(seed, level=level).digest for level, seed in SAME] == digests
+    for hash_seed in ("1", "4242"):
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.split() == digests
+
+
+def test_a_run_leaves_the_system_as_it_was() -> None:
+    before = (time.monotonic, time.time_ns, os.urandom, os.fsync, random.getstate())
+    simulate(1, level="fleet")
+    assert (time.monotonic, time.time_ns, os.urandom, os.fsync, random.getstate()) == before
+
+
+def test_what_is_left_out_does_not_happen() -> None:
+    whole = next(
+        outcome for outcome in map(simulate, range(50)) if {"crash", "lost"} <= set(outcome.counts)
+    )
+    seed = whole.seed
+    left = simulate(seed, selection=Selection(without=frozenset({"crash", "loss"})))
+    assert not left.counts["crash"]
+    assert not left.counts["lost"]
+    few = simulate(seed, selection=Selection(steps=frozenset(range(10))))
+    assert few.steps == tuple(step for step in whole.steps if step < 10)
+
+
+def test_rates_stay_within_their_limits_and_each_kind_is_absent_now_and_then() -> None:
+    drawn = [Rates.draw(random.Random(seed)) for seed in range(500)]
+    assert max(rates.loss for rates in drawn) <= 0.30
+    assert max(rates.replay for rates in drawn) <= 0.50
+    assert max(rates.partition for rates in drawn) <= 0.03
+    for kind in ("loss", "replay", "late", "delay_ms", "partition", "crash", "clock", "full"):
+        absent = sum(not getattr(rates, kind) for rates in drawn)
+        assert 100 < absent < 250
+    assert 200 < sum(not rates.hostility for rates in drawn) < 300
+
+
+# ── what is broken ─────────────────────────────────────────────────────────────────────
+
+
+def forget_some_edits(monkeypatch: pytest.MonkeyPatch) -> None:
+    record, calls = Outbox.record, Counter[str]()
+
+    def forgetful(self: Outbox, runs: list[object]) -> None:
+        calls["record"] += 1
+        record(self, runs if calls["record"] % 7 else [])  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Outbox, "record", forgetful)
+
+
+def test_a_failing_seed_is_shrunk_and_says_how_to_run_it_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    forget_some_edits(monkeypatch)
+    result = run_campaign("document", range(50))
+    assert isinstance(result, Failure)
+    seed, smallest = result.outcome.seed, result.smallest
+    assert smallest.fault is not None
+    assert len(smallest.steps) < len(result.outcome.steps)
+    assert f"make sim SEED={seed} LEVEL=document" in str(result)
+    assert f"make sim SEED={seed} LEVEL=document ONLY=" in str(result)
+
+
+def test_the_command_fails_with_the_seed_that_failed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--level", "document", "--seeds", "3-6"]) == 0
+    assert "document: 4 seeds" in capsys.readouterr().out
+    forget_some_edits(monkeypatch)
+    assert main(["--level", "document", "--seeds", "20"]) == 1
+    assert "SEED=" in capsys.readouterr().out
+
+
+def test_the_command_shows_what_happens_in_one_seed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seed", "3", "--only", "0,1,2,3", "--without", "loss,crash"]) == 0
+    shown = capsys.readouterr().out
+    assert "SEED=3 LEVEL=document" in shown
+    selection = Selection(frozenset(range(4)), frozenset({"loss", "crash"}))
+    assert f"digest {simulate(3, selection=selection).digest}" in shown
+
+
+def test_a_campaign_in_which_too_little_happens_fails() -> None:
+    with pytest.raises(IdleError, match="edit happened 0 times"):
+        Campaign("document", 10, Counter(), 5).check()
+    busy = Counter({"edit text": 10_000, "committed": 10_000, "pulled": 10_000})
+    Campaign("document", 10, busy, 5).check()
+    with pytest.raises(IdleError, match=r"never: .*prune"):
+        Campaign("document", 500, busy, 5).check()
+    happened = busy + Counter(LEVELS["document"].expected)
+    Campaign("document", 500, happened, 5).check()
+
+
+# ── the loop ───────────────────────────────────────────────────────────────────────────
+
+
+def test_a_day_passes_at_once() -> None:
+    loop = VirtualLoop()
+    begun_s = time.monotonic()
+    loop.run_until_complete(asyncio.sleep(24 * 3600))
+    assert loop.time() >= 24 * 3600
+    assert time.monotonic() - begun_s < 5
+    loop.close()
+
+
+def test_a_deadlock_is_an_error_and_not_a_wait() -> None:
+    loop = VirtualLoop()
+    with pytest.raises(StalledError):
+        loop.run_until_complete(loop.create_future())
+    loop.close()

@@ -1,0 +1,266 @@
+"""The runs of `make torture`: what each proves, how large it is, and how much it has to do."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tests.autobahn import program
+
+
+class Part(NamedTuple):
+    """A run that proves one promise.
+
+    Attributes:
+        goal: The promise.
+        what: What is done, in words.
+        command: Modules or files, and arguments; `{size}` stands for the size.
+        size: How much of it, in a release; 0 if there is but one size.
+        variable: The environment variable that takes the size, if not the command.
+        traffic: What it has to say that it did: a pattern with one number, and how many of these
+            there have to be for each one of the size.
+        may_skip: Whether a test may be left out where something is not installed.
+    """
+
+    goal: str
+    what: str
+    command: tuple[str, ...]
+    size: int = 0
+    variable: str | None = None
+    traffic: tuple[str, float] | None = None
+    may_skip: bool = False
+
+
+def pytest(*names: str, only: str | None = None) -> tuple[str, ...]:
+    """The command that runs test files, by their names, and shows what they say."""
+    files = [f"tests/test_{name}.py" for name in names]
+    chosen = [] if only is None else ["-k", only]
+    return ("pytest", "-q", "-s", "-p", "no:cacheprovider", *files, *chosen)
+
+
+PARTS = [
+    Part(
+        "G1",
+        "kills of a client that edits and commits",
+        pytest("store_kills"),
+        2000,
+        "WALSTORE_STORE_KILLS",
+        (r"(\d+) edits", 1),
+    ),
+    Part(
+        "G1",
+        "kills of a relay under load, on SQLite and PostgreSQL",
+        pytest("relay_kills"),
+        1000,
+        "WALSTORE_RELAY_KILLS",
+        (r"(\d+) passed", 0.001),
+        may_skip=True,
+    ),
+    Part(
+        "G1",
+        "kills amid writes to the local file",
+        pytest("local_faults", only="kills"),
+        2000,
+        "WALSTORE_LOCAL_KILLS",
+    ),
+    Part(
+        "G1",
+        "kills of a client that accepts a roll-back",
+        pytest("store_rollback_laws"),
+        500,
+        "WALSTORE_ROLLBACK_KILLS",
+    ),
+    Part(
+        "G1",
+        "full, locked, read-only and failing disks; torn writes at every byte",
+        pytest("local_faults", "relay_log_sqlite", "store_files"),
+        may_skip=True,
+    ),
+    Part(
+        "G2",
+        "edits that race with everything else",
+        pytest("store_laws", only="race"),
+        10_000,
+        "WALSTORE_STORE_RACES",
+    ),
+    Part(
+        "G3",
+        "appends, of which one in ten is not answered",
+        pytest("promises", only="answers"),
+        100_000,
+        "WALSTORE_LOST_ANSWERS",
+    ),
+    Part("G3", "connections that break amid appends", pytest("net_websocket", only="append")),
+    Part(
+        "G4",
+        "seeds of simulated documents",
+        ("walstore.testing.simulator", "--level", "document", "--seeds", "{size}"),
+        100_000,
+    ),
+    Part(
+        "G4",
+        "seeds of simulated fleets",
+        ("walstore.testing.simulator", "--level", "fleet", "--seeds", "{size}"),
+        5_000,
+    ),
+    Part(
+        "G4",
+        "histories against the reference fold",
+        ("tests.fuzz", "--histories", "{size}"),
+        130_000,
+        None,
+        (r"(\d+) histories agree, SEED", 1),
+    ),
+    Part(
+        "G5",
+        "sets of ops against the TypeScript fold",
+        pytest("crdt_differential"),
+        10_000,
+        "WALSTORE_DIFFERENTIAL_SETS",
+        may_skip=True,
+    ),
+    Part(
+        "G5",
+        "scenarios of both on one log, through both relays",
+        pytest("interop_documents", "interop_relay"),
+        200,
+        "WALSTORE_INTEROP_SEEDS",
+        may_skip=True,
+    ),
+    Part(
+        "G5",
+        "recorded cases",
+        pytest(
+            "crdt_vectors",
+            "signed_vectors",
+            "sealed_vectors",
+            "document_scenarios",
+            "document_sealed_vectors",
+            "document_snapshots_vectors",
+        ),
+    ),
+    Part(
+        "G6",
+        "seeds for each of 40 points where an archive's writer is killed",
+        pytest("archive_writer", only="kill"),
+        50,
+        "WALSTORE_ARCHIVE_PANICS",
+    ),
+    Part(
+        "G6",
+        "commits of each of 16 writers of one archive",
+        pytest("archive_writers"),
+        200,
+        "WALSTORE_ARCHIVE_COMMITS",
+    ),
+    Part(
+        "G6",
+        "kills of an archive's process",
+        pytest("archive_kills"),
+        200,
+        "WALSTORE_ARCHIVE_KILLS",
+    ),
+    Part(
+        "G6",
+        "kills of a Spark driver",
+        pytest("spark_kills"),
+        20,
+        "WALSTORE_SPARK_KILLS",
+        may_skip=True,
+    ),
+    Part(
+        "G6",
+        "snapshots, pruning and what they cover",
+        pytest("document_snapshots", "document_pruning", "relay_compaction"),
+    ),
+    Part(
+        "G7",
+        "attacks of a relay",
+        pytest("document_attacks", "store_rollback", "document_snapshots_vectors", "net_client"),
+    ),
+    Part("G8", "attacks of a writer", pytest("document_malformed", "crdt_malformed", "weaknesses")),
+    Part("G8", "batches made to hurt", pytest("promises", only="too_much or heaviest")),
+    Part(
+        "G9",
+        "frames against a running relay",
+        pytest("fuzz_relay"),
+        1_000_000,
+        "WALSTORE_FUZZ_FRAMES",
+        (r"(\d+) frames", 1),
+    ),
+    Part(
+        "G9",
+        "cases for each reader of hostile input",
+        pytest("fuzz_readers"),
+        50_000,
+        "WALSTORE_FUZZ_CASES",
+        (r"envelope: \d+ taken, (\d+) refused", 0.5),
+    ),
+    Part(
+        "G10",
+        "clients that come back at once",
+        pytest("promises", only="soon"),
+        1000,
+        "WALSTORE_STORM",
+        (r"(\d+) clients were in sync", 1),
+    ),
+    Part("G10", "limits of a relay", pytest("relay_server", "relay_framing", "relay_session")),
+    Part(
+        "G11",
+        "members who are removed",
+        pytest("promises", only="removed"),
+        1000,
+        "WALSTORE_REVOCATIONS",
+    ),
+    Part(
+        "G11",
+        "keyrings, rosters and late joiners",
+        pytest("sealed_keyring", "store_sharing", "document_revoked", "store_members"),
+    ),
+    Part("G12", "what a relay stores", pytest("promises", only="operator")),
+    Part(
+        "G12",
+        "seals without a nonce used twice",
+        pytest("promises", only="nonce"),
+        10_000_000,
+        "WALSTORE_SEALS",
+    ),
+    Part(
+        "G13",
+        "flipped bits of an archive",
+        pytest("archive_flips"),
+        10_000,
+        "WALSTORE_ARCHIVE_FLIPS",
+    ),
+    Part(
+        "G13",
+        "flipped bits of a relay's database, twice",
+        pytest("relay_log_sqlite", only="bit"),
+        5_000,
+        "WALSTORE_RELAY_FLIPS",
+    ),
+    Part(
+        "G13",
+        "damaged places of a local file",
+        pytest("local_faults", only="flipped or sector"),
+        5_000,
+        "WALSTORE_LOCAL_FLIPS",
+    ),
+    Part("G14", "weaknesses of the peer", pytest("weaknesses", "weaknesses_servers")),
+    Part(
+        "G15",
+        "weaknesses that are put back",
+        ("tests.mutants", "--thorough"),
+    ),
+    Part(
+        "G16",
+        "small faults in each of three areas",
+        ("tests.mutants", "--score", "{size}"),
+        60,
+        None,
+        (r"% of (\d+) faults", 0.9),
+    ),
+    Part("G16", "branches of the core that tests reach", ("tests.covered",)),
+]
+
+if program() is not None:
+    PARTS.append(Part("G9", "cases of the Autobahn suite", ("tests.autobahn",)))
