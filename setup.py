@@ -42,7 +42,9 @@ def extensions() -> list[Extension]:
     from mypyc.build import mypycify
 
     paths = [str(path) for name in HOT for path in _modules(Path(name))]
-    found: list[Extension] = mypycify(["--strict", *paths], opt_level="3", target_dir=BUILD)
+    found: list[Extension] = mypycify(
+        ["--strict", *paths], opt_level="2", debug_level="0", target_dir=BUILD
+    )
     return found
 
 
@@ -54,10 +56,11 @@ def _modules(path: Path) -> list[Path]:
 
 IS_COMPILING = wants_compiling()
 HAS_MYPYC = find_spec("mypyc") is not None
+# Before it builds, a backend asks what it has to install, and for the metadata.
+IS_ASKED = bool({"egg_info", "dist_info"}.intersection(sys.argv))
 
 setup(
-    # The first time around, the backend only asks what it has to install for the build.
     setup_requires=NEEDED if IS_COMPILING and not HAS_MYPYC else [],
-    ext_modules=extensions() if IS_COMPILING and HAS_MYPYC else [],
+    ext_modules=extensions() if IS_COMPILING and HAS_MYPYC and not IS_ASKED else [],
     options={"build": {"build_base": BUILD}},
 )

@@ -86,14 +86,19 @@ def _library(
         return [], {}
     trace, concurrent = _traces(options.trace)
     environments = Environments(HOME)
-    compared = [peer for peer in PEERS if not (options.quick and peer.slow)]
+    wanted = [name.strip() for name in options.peers.split(",") if name.strip()]
+    compared = [
+        peer
+        for peer in PEERS
+        if (peer.name in wanted if wanted else not (options.quick and peer.slow))
+    ]
     missing = environments.prepare(compared, _say)
     _say("writing the inputs")
     write_inputs(HOME / "run" / "inputs", sizes, trace, concurrent)
     peers = [*builds, *(peer for peer in compared if peer.name not in missing)]
     print(f"traces: {trace.name}, {concurrent.name}")
     left_out = [peer.name for peer in PEERS if peer not in compared]
-    print(f"left out of a quick run: {', '.join(left_out)}\n" if left_out else "")
+    print(f"left out: {', '.join(left_out)}\n" if left_out else "")
     runner = Runner(ROOT, HOME / "run", environments)
     outcomes: list[Outcome] = []
     for workload in chosen:
@@ -113,6 +118,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help=f"how often; {_ROUNDS} if not quick")
     parser.add_argument("--trace", type=Path, help="a trace to use, sequential or concurrent")
     parser.add_argument("--only", default="", help="workloads by name, e.g. W1,W5")
+    parser.add_argument("--peers", default="", help="beside these only, e.g. loro,pycrdt")
     parser.add_argument("--json", type=Path, help="also write the run to this file")
     parser.add_argument("--plot", type=Path, help="also draw how the targets stand, as a PNG")
     return parser.parse_args()

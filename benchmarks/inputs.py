@@ -39,6 +39,7 @@ class Sizes:
     chain: int
     shuffled: int
     siblings: tuple[int, ...]
+    replayed: int
 
 
 FULL = Sizes(
@@ -50,16 +51,18 @@ FULL = Sizes(
     chain=50_000,
     shuffled=40_000,
     siblings=(10_000, 100_000),
+    replayed=20_000,
 )
 QUICK = Sizes(
-    edits=20_000,
-    transactions=3_000,
-    random_edits=(2_000, 10_000),
-    characters=(10_000, 100_000),
-    probe_edits=5_000,
-    chain=50_000,
-    shuffled=40_000,
-    siblings=(10_000, 100_000),
+    edits=10_000,
+    transactions=2_000,
+    random_edits=(1_000, 5_000),
+    characters=(10_000, 50_000),
+    probe_edits=2_000,
+    chain=20_000,
+    shuffled=10_000,
+    siblings=(2_000, 20_000),
+    replayed=2_000,
 )
 
 
@@ -88,6 +91,7 @@ def write_inputs(folder: Path, sizes: Sizes, trace: Trace, concurrent: Concurren
         _write(folder / f"siblings-{count}.json", ops)
         random.Random(_SEED).shuffle(ops)
         _write(folder / f"scrambled-{count}.json", ops)
+    _write(folder / "replayed.json", sizes.replayed)
     _write(folder / "values.json", _set_text_cases())
 
 

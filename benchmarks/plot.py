@@ -25,7 +25,8 @@ def targets(standings: Sequence[Standing], file: Path) -> None:
         place, row = each.value / each.limit, labels.index(_label(each))
         axes.plot(place, row, _MARKS[each.build], color=_COLOURS[each.is_reached], markersize=5)
         spelled = fraction(each.value) if each.is_ratio else number(each.value)
-        axes.annotate(spelled, (place, row), (4, 3), textcoords="offset points", fontsize=5)
+        shift = (4, 3 if each.build == "pure" else -7)
+        axes.annotate(spelled, (place, row), shift, textcoords="offset points", fontsize=5)
     for build in BUILD_NAMES:
         axes.plot([], [], _MARKS[build], color="#777777", label=build)
     axes.set_xscale("log")
@@ -40,4 +41,5 @@ def targets(standings: Sequence[Standing], file: Path) -> None:
 
 
 def _label(standing: Standing) -> str:
-    return f"{standing.workload} {title(standing.case)}, beside {standing.yardstick}"
+    beside = f", beside {standing.yardstick}" if standing.is_ratio else f" ({standing.yardstick})"
+    return f"{standing.workload} {title(standing.case)}{beside.replace(' (–)', '')}"

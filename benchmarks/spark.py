@@ -23,32 +23,23 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from walstore.archive.config import Settings, read_settings
+from benchmarks.spark_logs import START_MS, settings_of, write_logs
 from walstore.archive.service import Service
 from walstore.archive.wiring import Wiring
-from walstore.document import ALLOW_ANY, WalDocument
-from walstore.net.memory import MemoryTransport
-from walstore.relay.log import NewElement
 from walstore.relay.reading import opened_source
-from walstore.relay.sqlite import SqliteLog
 from walstore.signed import Identity
-from walstore.signed.author import Domain, signing_input_of
-from walstore.signed.chain import link
 
 PLAIN = "plain"
 MASTERS = ("local[1]", "local[2]")
 CORES = {PLAIN: 1, "local[1]": 1, "local[2]": 2}
-START_MS = 1_700_000_000_000
-PARTS = 8
 
 FULL, QUICK = (2_000, 500), (200, 100)
-_APPEND_COUNT = 2_000
 
 
 @dataclass
@@ -75,10 +66,11 @@ def main() -> int:
     documents, elements = QUICK if options.quick else FULL
     documents, elements = options.documents or documents, options.elements or elements
     total = documents * elements
-    with _directory(options.logs) as directory:
+    kept = options.logs and Path(options.logs) / f"{documents}-{elements}"
+    with _directory(kept) as directory:
         if not (directory / "archive.key").exists():
             began = time.perf_counter()
-            asyncio.run(_write_logs(directory, documents, elements))
+            asyncio.run(write_logs(directory, documents, elements))
             print(f"{total:,} elements written in {time.perf_counter() - began:.0f} s", flush=True)
         _print_heading(total)
         found: dict[str, Figures] = {}
@@ -100,74 +92,13 @@ def _options() -> argparse.Namespace:
 
 
 @contextmanager
-def _directory(kept: str | None) -> Iterator[Path]:
+def _directory(kept: Path | None) -> Iterator[Path]:
     if kept is not None:
-        Path(kept).mkdir(parents=True, exist_ok=True)
-        yield Path(kept)
+        kept.mkdir(parents=True, exist_ok=True)
+        yield kept
         return
     with tempfile.TemporaryDirectory(prefix="walstore-spark-") as name:
         yield Path(name)
-
-
-# ── what is archived ───────────────────────────────────────────────────────────────────
-
-
-async def _write_logs(directory: Path, documents: int, elements: int) -> None:
-    """A log of all documents, and one of every tenth of them."""
-    async with (
-        SqliteLog.open(str(directory / "large.db")) as large,
-        SqliteLog.open(str(directory / "small.db")) as small,
-    ):
-        waiting: list[NewElement] = []
-        for number in range(documents):
-            made = [each async for each in elements_of(f"notes/{number:06}", elements)]
-            waiting += made
-            if number % 10 == 0:
-                await small.append(made, START_MS)
-            if len(waiting) >= _APPEND_COUNT:
-                await large.append(waiting, START_MS)
-                waiting = []
-        if waiting:
-            await large.append(waiting, START_MS)
-    # Last of all: where it is, logs are whole.
-    Identity.from_seed(bytes([9]) * 32).save(directory / "archive.key")
-
-
-async def elements_of(key: str, count: int) -> AsyncIterator[NewElement]:
-    """The elements of a document of so many edits, as a relay takes them."""
-    identity = Identity.from_seed(bytes([1]) * 32)
-    transport = MemoryTransport()
-    document = await WalDocument(
-        key,
-        transport=transport,
-        identity=identity,
-        writers=ALLOW_ANY,
-        snapshot_role=ALLOW_ANY,
-        session_nonce="session",
-    ).open()
-    for number in range(count):
-        document.insert_text("body", number, "word "[number % 5])
-        await document.commit()
-    checkpoint = 0
-    while page := await transport.pull(key, checkpoint):
-        for each in page:
-            signed = signing_input_of(Domain.APPEND, key, each.data)
-            name = link(signed, author_pubkey=each.author, author_signature=each.signature)
-            yield NewElement(key, name, each.author, each.signature, each.data)
-        checkpoint = page[-1].ts
-
-
-def settings_of(directory: Path, size: str) -> Settings:
-    """How one of the logs is archived."""
-    return read_settings(
-        {
-            "source": {"database": f"{size}.db", "prefix": "notes/", "identity": "archive.key"},
-            "archive": {"table": "notes", "mode": "folded", "parts": PARTS},
-            "limits": {"buffer_bytes_max": 2**40},
-            "destinations": [{"url": "out"}],
-        },
-        directory=directory,
-    )
 
 
 # ── measuring ──────────────────────────────────────────────────────────────────────────
@@ -176,11 +107,11 @@ def settings_of(directory: Path, size: str) -> Settings:
 def _in_a_process(who: str, directory: Path) -> Figures:
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.spark", "--measure", who, "--directory", str(directory)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL if who != PLAIN else None,
-        check=True,
+        capture_output=True,
         text=True,
     )
+    if done.returncode:
+        sys.exit(done.stderr[-4000:])
     return Figures(**json.loads(done.stdout.splitlines()[-1]))
 
 

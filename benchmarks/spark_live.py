@@ -18,7 +18,8 @@ import threading
 import time
 from pathlib import Path
 
-from benchmarks.spark import START_MS, cpu_s, elements_of, settings_of
+from benchmarks.spark import cpu_s
+from benchmarks.spark_logs import START_MS, elements_of, settings_of
 from walstore.relay.sqlite import SqliteLog
 from walstore.signed import Identity
 
@@ -38,12 +39,10 @@ def main() -> int:
         for number in range(TINY_DOCUMENTS):
             _append(directory, f"notes/{number:06}", TINY_ELEMENTS)
         done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.spark_live", name],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            check=True,
-            text=True,
+            [sys.executable, "-m", "benchmarks.spark_live", name], capture_output=True, text=True
         )
+    if done.returncode:
+        sys.exit(done.stderr[-4000:])
     found = json.loads(done.stdout.splitlines()[-1])
     busy = os.getloadavg()[0] / (os.cpu_count() or 1)
     print(f"{busy:.1f} processes wanted each core meanwhile\n")

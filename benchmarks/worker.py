@@ -26,7 +26,6 @@ Figures = dict[str, float]
 
 # Signing costs milliseconds in some peers; its cost does not depend on the document.
 _SIGNED_EDITS = 300
-_REPLAYED_ELEMENTS = 20_000
 
 
 def local_edits(job: Job) -> Figures:
@@ -60,8 +59,9 @@ def signed_edits(job: Job) -> Figures:
 
 
 def replayed_log(job: Job) -> Figures:
-    spent = job.adapter.cold_replay(_REPLAYED_ELEMENTS)
-    return {case: seconds / _REPLAYED_ELEMENTS * 1e6 for case, seconds in spent.items()}
+    elements = job.read("replayed")
+    spent = job.adapter.cold_replay(elements)
+    return {case: seconds / elements * 1e6 for case, seconds in spent.items()}
 
 
 def received_messages(job: Job) -> Figures:

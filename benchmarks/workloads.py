@@ -233,7 +233,7 @@ def _documents(sizes: Sizes) -> tuple[Workload, ...]:
         ),
         Workload(
             "replay",
-            "20,000 single-keystroke elements of one writer, re-derived from the log",
+            "single-keystroke elements of one writer, re-derived from the log",
             "µs/element",
             ("chain", "each verified", "parse and hash"),
             pure=(Target("chain", 1 / 10, other_case="each verified"),),

@@ -95,6 +95,22 @@ class Life:
         told = [each.artifact for each in self.world.committed]
         assert all(artifact in told for artifact in manifest.artifacts)
 
+    async def catch_up(self, happenings: Mapping[int, str]) -> None:
+        """Go on where the source no longer reaches back to the archive, while things happen."""
+        await self.world.happen(6)
+        await self.engine.run_once()
+        await self.world.happen(6)
+        for key in ("notes/a", "notes/b", "notes/c"):
+            document = await self.world.document(key)
+            await document.pull()
+            await document.snapshot()
+        await self.world.happen(2)
+        await self.world.log.trim(self.world.last - 1)
+        self.moments.begin({at: self._doing(name) for at, name in happenings.items()})
+        await self.engine.run_once()
+        self.moments.end()
+        await self.check()
+
     def _doing(self, name: str) -> Callable[[], Awaitable[None]]:
         return {
             "arrive": self._arrive,
@@ -163,6 +179,19 @@ async def test_whatever_happens_in_any_two_moments_nothing_is_lost(is_mirrored: 
         except BaseException as error:
             error.add_note(f"WALSTORE_ARCHIVE_PAIRS_SEED={SEED}: {happenings}")
             raise
+
+
+@pytest.mark.parametrize("happening", ["other commits", "other drops"])
+async def test_whoever_catches_up_while_another_does_goes_on_from_there(happening: str) -> None:
+    life = Life("folded")
+    await life.catch_up({})
+    assert len(life.moments.names) > 10
+    met = 0
+    for at in range(len(life.moments.names)):
+        life = Life("folded")
+        await life.catch_up({at: happening})
+        met += life.engine.status.moved
+    assert met > 5
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,9 @@ def test_the_commands_of_the_guide_run(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
     blocks = [block.text for block in fenced_blocks(text) if block.words == "sh"]
     assert len(blocks) > 5
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    blocks = [block.replace("34567", port) for block in blocks]
     script = "set -eu\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n" + "\n".join(blocks)
     environment = {
         "HOME": str(tmp_path),

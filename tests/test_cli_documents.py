@@ -263,4 +263,9 @@ def test_an_editor_that_fails_changes_nothing(mistaken: Home) -> None:
         assert (done.code, done.out) == (1, "")
         assert reason in done.err
         assert "EDITOR or VISUAL names another" in done.err
+        assert "What you typed" not in done.err
+    done = mistaken("edit", "notes", "body", **editor(mistaken, 'echo work >> "$1"; exit 3'))
+    assert done.code == 1
+    kept = Path(done.err.strip().rpartition(" ")[2])
+    assert kept.read_text() == "Meet at the lake.\nwork\n"
     assert mistaken.ok("get", "notes", "body").out == "Meet at the lake.\n"

@@ -4,6 +4,7 @@ a secret, or leave a document half-made.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import shutil
@@ -16,7 +17,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.archive_made import Made
 from tests.cli_process import Forker, Home, forking, relay_of
+from walstore.archive.local import LocalDestination
+from walstore.cli.main import main
 from walstore.local.guard import Guard
 from walstore.local.rows import checked
 from walstore.signed import Identity
@@ -73,6 +77,21 @@ def test_a_program_that_keeps_a_document_is_waited_for_and_then_told_of(ada: Hom
     guard.close()
     assert running.err.line() == "wrote title in notes"
     assert running.wait() == 0
+
+
+def test_who_waits_in_vain_is_told_why(
+    ada: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ada.ok("init", "notes")
+    monkeypatch.setattr("walstore.cli.waiting.WAIT_S", 0.05)
+    for name, value in ada.environment.items():
+        monkeypatch.setenv(name, value)
+    guard = Guard.acquire(ada.file("notes"))
+    for command in (["get", "notes", "title"], ["log", "notes"], ["verify", "notes"]):
+        assert main(command) == 1
+        assert "close it there and try again" in capsys.readouterr().err
+    guard.close()
+    assert main(["log", "notes"]) == 0
 
 
 # Only what was signed counts.
@@ -134,6 +153,17 @@ def test_a_damaged_file_is_found_and_left_where_it_is(ada: Home) -> None:
     assert "set aside" in done.err
 
 
+def test_an_archive_is_checked_as_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    asyncio.run(Made(LocalDestination(out)).grow())
+    assert main(["verify", str(out), "--prefix", "notes/", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["sound"]
+    assert main(["verify", str(out)]) == 1
+    assert "is the prefix right?" in capsys.readouterr().err
+    (out / "notes" / "manifest.json").write_text("nonsense")
+    assert main(["verify", "--prefix", "notes/", str(out)]) == 3
+
+
 # Keys.
 
 
@@ -153,6 +183,13 @@ def test_a_private_key_comes_from_anywhere_but_the_command_line(ada: Home) -> No
     assert (wrong.code, wrong.out) == (2, "")
     assert "WALSTORE_SEED" in wrong.err
     assert seed.hex()[:-1] not in wrong.err
+    # Nor does an editor get it.
+    ada.ok("init", "notes", WALSTORE_SEED=seed.hex())
+    editor = ada.root / "editor"
+    editor.write_text('#!/bin/sh\necho "seed: $WALSTORE_SEED" > "$1"\n')
+    editor.chmod(0o700)
+    ada.ok("edit", "notes", "body", WALSTORE_SEED=seed.hex(), VISUAL=str(editor))
+    assert ada.ok("get", "notes", "body", WALSTORE_SEED=seed.hex()).out == "seed: \n"
 
 
 def test_a_key_that_others_can_read_is_refused(ada: Home) -> None:

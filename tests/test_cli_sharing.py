@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -86,7 +87,7 @@ def test_two_people_share_a_document_until_one_is_revoked(ada: Home, bo: Home, r
     ]
     would = ada.ok("revoke", "notes", "bo", "--dry-run", "--json")
     assert would.json["dry_run"]
-    assert "1 versions of theirs would stay" in would.err
+    assert "1 version of theirs would stay" in would.err
     ada.ok("revoke", "notes", "bo")
     bo.ok("set", "notes", "body", "All mine.\n", "--type", "text")
     refused = bo("sync", "notes")
@@ -120,6 +121,32 @@ def test_a_sealed_document_is_read_by_its_members_alone(
     let_in(ada, "vault", cleo)
     assert cleo.ok("show", "vault", "--json").json == {"code": "the-second-code"}
     assert cleo.ok("verify", "vault", "--json").json["sound"]
+
+
+def test_the_key_of_a_sealed_document_survives_its_file(ada: Home, bo: Home, relay: str) -> None:
+    ada.ok("init", "vault", "--sealed", "--relay", relay)
+    ada.ok("set", "vault", "code", "the-first-code", "--sync")
+    let_in(ada, "vault", bo)
+    for each in ada.file("vault").parent.glob("log.db*"):
+        each.unlink()
+    for command in (["get", "vault", "code"], ["log", "vault"], ["set", "vault", "code", "x"]):
+        done = ada(*command)
+        assert (done.code, done.out) == (1, "")
+        assert "fetch it from the relay: walstore sync vault" in done.err
+    assert "fetched the key" in ada.ok("sync", "vault").err
+    assert ada.ok("get", "vault", "code").out == "the-first-code\n"
+    ada.ok("set", "vault", "code", "the-second-code", "--sync")
+    assert bo.ok("get", "vault", "code", "--sync").out == "the-second-code\n"
+    assert sorted(each.name for each in ada.file("vault").parent.iterdir()) == [
+        "document.json",
+        "log.db",
+        "log.db.lock",
+    ]
+    ada.ok("init", "alone", "--sealed")
+    ada.file("alone").unlink()
+    lost = ada("show", "alone")
+    assert (lost.code, lost.out) == (1, "")
+    assert "put back a copy" in lost.err
 
 
 def test_without_its_relay_a_document_goes_on(ada: Home, bo: Home, relay: str) -> None:
@@ -171,9 +198,49 @@ def test_a_snapshot_is_signed_and_what_was_removed_goes(ada: Home, bo: Home, rel
     assert ada.ok("compact", "notes", "--collect", "--json").json["collected_bytes"] == 0
     let_in(ada, "notes", bo)
     assert bo.ok("get", "notes", "body").out == "short"
+    # His past begins with the snapshot, and what it stands for is told apart.
+    assert bo.ok("log", "notes").out == ""
+    assert "before a snapshot" in bo.ok("blame", "notes", "body").out
+    checked = bo.ok("verify", "notes", "--json").json
+    assert "on its producer's word" in checked["notes"][0]
+    bo.ok("set", "notes", "body", "shorter", "--sync")
+    bo.ok("set", "notes", "body", "shortest", "--sync")
+    newest, former = map(json.loads, bo.ok("log", "notes", "--json").out.splitlines())
+    assert (newest["names"], former["names"]) == (["body"], ["body"])
+    assert bo.ok("show", "notes", "--at", newest["version"], "--json").json == {"body": "shortest"}
+    before = bo("show", "notes", "--at", former["version"])
+    assert (before.code, before.out) == (2, "")
+    assert "began with a snapshot" in before.err
     refused = bo("compact", "notes")
     assert (refused.code, refused.out) == (2, "")
     assert "--role producer" in refused.err
+
+
+def test_a_relay_that_lost_something_is_told_of_and_then_accepted(
+    ada: Home, forker: Forker, tmp_path: Path
+) -> None:
+    place = Home(forker, tmp_path / "relay")
+    database, copy = place.root / "relay.db", place.root / "copy.db"
+    with relay_of(place) as url:
+        ada.ok("init", "notes", "--relay", url)
+        ada.ok("set", "notes", "words", "one", "--append", "--sync")
+    shutil.copy(database, copy)
+    with relay_of(place) as url:
+        ada.ok("sync", "notes", "--relay", url)
+        ada.ok("set", "notes", "words", "two", "--append", "--sync")
+    for each in place.root.glob("relay.db*"):
+        each.unlink()
+    shutil.copy(copy, database)
+    with relay_of(place) as url:
+        done = ada("sync", "notes", "--relay", url)
+        assert (done.code, done.out) == (3, "")
+        assert "--accept-rollback" in done.err
+        assert ada.ok("get", "notes", "words", "--json").json == ["one", "two"]
+        accepted = ada.ok("sync", "notes", "--accept-rollback", "--json")
+        assert accepted.json["unsent"] == 0
+        bo = Home(forker, tmp_path / "bo")
+        let_in(ada, "notes", bo)
+        assert bo.ok("get", "notes", "words", "--json").json == ["one", "two"]
 
 
 def test_mistakes_about_others_are_told_with_what_to_do(ada: Home, bo: Home, relay: str) -> None:

@@ -151,7 +151,7 @@ def of_the_wrong_domain(document: dict[str, Any]) -> dict[str, Any]:
 
 def with_another_state(document: dict[str, Any]) -> dict[str, Any]:
     lie = WalCrdt()
-    lie.apply(set_op(ALICE, 1, "forged"))  # type: ignore[arg-type]
+    lie.apply(set_op(ALICE, 1, "forged"))
     return {**document, "state": lie.export_state()}
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fuzzing.mutations import mutated
@@ -39,12 +39,14 @@ def test_a_reader_takes_what_is_good(name: str) -> None:
     assert all(reader.takes(specimen) for specimen in reader.specimens)
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_a_reader_takes_or_refuses_any_bytes(data: st.DataObject) -> None:
     reader = READERS[data.draw(st.sampled_from(sorted(READERS)))]
     assert broken(reader, data.draw(st.binary(max_size=300))) is None
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_a_reader_takes_or_refuses_any_json(data: st.DataObject) -> None:
     reader = READERS[data.draw(st.sampled_from(sorted(READERS)))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ from walstore.inspect.lanes import BLOCKS, column, lanes
 from walstore.inspect.local_log import opened_local
 from walstore.inspect.places import OnlyLookingError
 from walstore.inspect.relay_log import LogPlace, opened_relay
-from walstore.inspect.subject import UNSENT, VERIFIED, WAITING
+from walstore.inspect.subject import UNSENT, VERIFIED, WAITING, Subject
 from walstore.inspect.summary import summary_of, text_of
 from walstore.relay import MemoryLog, Relay, SqliteLog
 from walstore.relay.log import Removal
@@ -147,6 +148,33 @@ async def test_missing_elements_are_named() -> None:
     assert "no gaps" not in said
 
 
+async def test_a_question_that_nobody_waits_for_keeps_its_turn() -> None:
+    subject = await looking_at(await log_of_two())
+    began, may_end = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        began.set()
+        assert may_end.wait(20)
+
+    asked = asyncio.create_task(subject._ask(slow))
+    assert await asyncio.to_thread(began.wait, 20)
+    asked.cancel()
+    await asyncio.wait([asked])
+    # The thread still reads the log, so nothing may be added to it.
+    refreshing = asyncio.create_task(subject.refresh())
+    assert await subject_is_busy(subject)
+    assert not refreshing.done()
+    may_end.set()
+    assert await refreshing is False
+
+
+async def subject_is_busy(subject: Subject) -> bool:
+    """Whether somebody has the turn, after everybody has had a chance to take it."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+    return subject._lock.locked()
+
+
 async def test_nothing_is_ever_written() -> None:
     subject = await looking_at(await log_of_two())
     subject._document.set_field("title", "mine")
@@ -245,6 +273,29 @@ async def test_a_pruned_log_begins_with_its_snapshot() -> None:
             assert "versions start at" in text_of(summary_of(subject))
 
 
+async def test_a_local_file_that_began_with_a_snapshot_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "ada.db"
+    log = MemoryLog()
+    async with Relay.serve(log) as relay:
+        async with WalStore.open(KEY, identity=ADA, relay=relay.url) as first:
+            first.set_text("body", "Meet.")
+            await first.flush()
+            await first.pull()
+            await first.snapshot()
+            await log.compact([Removal(KEY, (), first.checkpoint)])
+        async with WalStore.open(KEY, identity=ADA, relay=relay.url, path=path) as second:
+            second.set_text("body", "Meet at noon.")
+            await second.flush()
+            await second.pull()
+    async with opened_local(path) as place:
+        subject = await looking(place)
+        # Its state is newer than where its elements begin, and nothing older can be folded.
+        assert subject.start >= place.floor > 0
+        assert not subject.versions
+        assert texts(await subject.at(subject.start)) == {"body": "Meet at noon."}
+        assert "versions start at" in text_of(summary_of(subject))
+
+
 async def test_a_sealed_document_is_opened_by_its_members_alone() -> None:
     async with Relay.serve(MemoryLog()) as relay:
         async with WalStore.open(
@@ -340,6 +391,8 @@ async def test_an_overview_lists_the_documents_of_a_relay(
         live = await asyncio.to_thread(command, relay.url, "--document", "notes/b", "--json")
         assert json.loads(live.out)["names"][0]["name"] == "title"
     assert "2 documents" in (await asyncio.to_thread(command, database)).out
+    misspelled = await asyncio.to_thread(command, database, "--document", "notes/c")
+    assert "is the key right?" in misspelled.err
     one = await asyncio.to_thread(command, database, "--document", "notes/a", "--json")
     assert json.loads(one.out)["names"][0]["name"] == "title"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -15,7 +15,8 @@ from examples.textual_editor.pictures import BO as PICTURED_BO
 from examples.textual_editor.pictures import CLEO, self_contained
 from tests.editors import until
 from tests.inspected import ADA, BO, KEY, inspecting, log_of_two, looking_at, writing
-from walstore import MemoryTransport
+from walstore import ALLOW_ANY, MemorySnapshots, MemoryTransport, WalDocument
+from walstore.document.ports import CheckpointTooOldError
 from walstore.errors import StorageError
 from walstore.inspect.overview import DocumentRow, Overview
 from walstore.inspect.relay_log import LogPlace
@@ -146,6 +147,39 @@ async def test_an_empty_log_breaks_nothing() -> None:
             await pilot.press(key)
         assert "0 of 0" in said(app, "#slider")
         assert "Nothing" in said(app, "#moment")
+
+
+async def test_where_only_a_snapshot_is_left_the_document_is_shown() -> None:
+    log, snapshots = await log_of_two(), MemorySnapshots()
+    ada = WalDocument(
+        KEY,
+        transport=log,
+        snapshot_store=snapshots,
+        identity=ADA,
+        writers=ALLOW_ANY,
+        snapshot_role=ALLOW_ANY,
+    )
+    await ada.open()
+    await ada.snapshot()
+    place = Pruned("memory", log, snapshots=snapshots)
+    trust = await trust_in(place, KEY, identity=ADA)
+    app = InspectorApp(subject=await Subject(KEY, place, trust, identity=ADA).open())
+    async with inspecting(app) as pilot:
+        assert "Only the snapshot is left" in said(app, "#moment")
+        await pilot.press("2")
+        await until(pilot, lambda: "Meet at the old lake." in said(app, "#show-document"))
+        await pilot.press("4")
+        await until(pilot, lambda: BO.public_key[:8] in said(app, "#show-blame"))
+
+
+class Pruned(LogPlace):
+    """A log whose elements are all gone."""
+
+    async def pull(self, document_key: str, checkpoint: int) -> Sequence[object]:
+        """Nothing, or word of what is gone."""
+        if checkpoint < 3:
+            raise CheckpointTooOldError(3)
+        return []
 
 
 async def test_a_long_log_is_drawn_only_where_it_is_seen() -> None:

@@ -68,11 +68,13 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tree, out = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("dist")
     ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
     shutil.copytree(ROOT / "src", tree / "src", ignore=ignored)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tree)
     subprocess.run(
         [sys.executable, "-c", _BUILD, str(out)],
         cwd=tree,
+        # The pure build, which works everywhere.
+        env={**os.environ, "WALSTORE_COMPILE": "0"},
         check=True,
         capture_output=True,
         timeout=120,
@@ -109,7 +111,7 @@ def test_the_source_distribution_builds_the_same_package(built: Path) -> None:
     (archive,) = built.glob("*.tar.gz")
     with tarfile.open(archive) as tar:
         names = {name.partition("/")[2] for name in tar.getnames()}
-    assert {"pyproject.toml", "README.md", "LICENSE"} <= names
+    assert {"pyproject.toml", "setup.py", "README.md", "LICENSE"} <= names
     assert {f"src/{name}" for name in sources()} <= names
 
 
@@ -276,6 +278,14 @@ def test_the_interpreters_that_are_promised_are_classified() -> None:
     classifiers = PROJECT["project"]["classifiers"]
     for version in ("3.11", "3.12", "3.13"):
         assert f"Programming Language :: Python :: {version}" in classifiers
+
+
+def test_the_map_names_every_document() -> None:
+    index = ROOT / "docs" / "index.md"
+    linked = re.findall(r"\]\(([^)#]+)\)", index.read_text(encoding="utf-8"))
+    named = {(index.parent / target).resolve() for target in linked}
+    assert set((ROOT / "docs").glob("**/*.md")) - {index} <= named
+    assert "docs/index.md" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_reference_says_what_the_docstrings_say() -> None:

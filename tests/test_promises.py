@@ -256,7 +256,9 @@ async def test_many_clients_who_lose_their_relay_are_all_back_soon() -> None:
     async with Relay.serve(MemoryLog()) as relay, AsyncExitStack() as stack:
         people = [identity(number % 9) for number in range(STORM)]
         peers = [
-            await stack.enter_async_context(WebSocketTransport(relay.url, identity=who))
+            await stack.enter_async_context(
+                WebSocketTransport(relay.url, identity=who, request_timeout_ms=60_000)
+            )
             for who in people
         ]
         first = await peers[0].append(KEY, body(0, people[0]))

@@ -9,19 +9,25 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
+from walstore.crdt import Run, WalCrdt
+from walstore.document import WalDocument, opening
+from walstore.document.log import DocumentLog
 from walstore.document.outbox import Outbox
+from walstore.document.snapshot import Snapshot
 from walstore.testing.simulator.__main__ import main
 from walstore.testing.simulator.campaign import Campaign, Failure, IdleError, run_campaign
 from walstore.testing.simulator.loop import StalledError, VirtualLoop
 from walstore.testing.simulator.rates import Rates
 from walstore.testing.simulator.running import LEVELS, simulate
 from walstore.testing.simulator.scenario import Selection
+from walstore.wire import envelope
 
-DOCUMENT_SEEDS = int(os.environ.get("WALSTORE_SIM_DOCUMENT_SEEDS", "1200"))
-FLEET_SEEDS = int(os.environ.get("WALSTORE_SIM_FLEET_SEEDS", "120"))
+DOCUMENT_SEEDS = int(os.environ.get("WALSTORE_SIM_DOCUMENT_SEEDS", "1000"))
+FLEET_SEEDS = int(os.environ.get("WALSTORE_SIM_FLEET_SEEDS", "100"))
 PARTS = 4
 
 
@@ -96,13 +102,79 @@ def test_rates_stay_within_their_limits_and_each_kind_is_absent_now_and_then() -
 
 
 def forget_some_edits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit loses what was edited meanwhile."""
     record, calls = Outbox.record, Counter[str]()
 
-    def forgetful(self: Outbox, runs: list[object]) -> None:
+    def forgetful(self: Outbox, runs: list[Run]) -> None:
         calls["record"] += 1
-        record(self, runs if calls["record"] % 7 else [])  # type: ignore[arg-type]
+        record(self, runs if calls["record"] % 7 else [])
 
     monkeypatch.setattr(Outbox, "record", forgetful)
+
+
+def keep_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever starts from a snapshot stamps as if nothing had been written."""
+    started = opening.started
+
+    def started_late(log: DocumentLog, snapshot: Snapshot) -> DocumentLog:
+        log = started(log, snapshot)
+        log.crdt.counter = 0
+        return log
+
+    monkeypatch.setattr(opening, "started", started_late)
+
+
+def leave_out_the_tail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A snapshot is what the one before it was."""
+
+    def fold_at(self: WalDocument, version: int) -> WalCrdt:
+        return self._log.fold_on(self._base.crdt if self._base is not None else None)
+
+    monkeypatch.setattr(WalDocument, "_fold_at", fold_at)
+
+
+def believe_any_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer may stamp as somebody else."""
+
+    class Anybody(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        def __ne__(self, other: object) -> bool:
+            return False
+
+    monkeypatch.setattr(envelope, "replica_of", lambda run: Anybody())
+
+
+def forget_how_far_it_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log that has lost something is read on as if it had not."""
+
+    def unmarked(self: WalDocument, *_: object) -> None:
+        self._read_only = self._ends_at = None
+
+    monkeypatch.setattr(WalDocument, "_check_marks", unmarked)
+    monkeypatch.setattr(WalDocument, "_fell_behind", unmarked)
+
+
+@pytest.mark.parametrize(
+    "break_it",
+    [
+        forget_some_edits,
+        keep_the_clock,
+        leave_out_the_tail,
+        believe_any_clock,
+        forget_how_far_it_was_read,
+    ],
+    ids=lambda break_it: break_it.__name__,
+)
+def test_what_is_broken_is_found(
+    monkeypatch: pytest.MonkeyPatch, break_it: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    break_it(monkeypatch)
+    assert any(simulate(seed).fault for seed in range(200))
 
 
 def test_a_failing_seed_is_shrunk_and_says_how_to_run_it_again(

@@ -158,6 +158,24 @@ def test_a_task_that_dies_after_writing_is_tried_again(spark: SparkSession, tmp_
     check(bench)
 
 
+def test_the_last_commit_is_told_again_for_its_driver_may_have_died(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    said = tmp_path / "said.jsonl"
+    bench = Bench(tmp_path, spark, events=[{"type": "jsonl", "path": str(said)}])
+    bench.write(random.Random(2), 10)
+    job = bench.job()
+    job.run()
+    first = said.read_text()
+    assert first.count("\n") == 1
+    # As if it had been killed in between.
+    said.unlink()
+    assert job.run().committed is None
+    assert not said.exists()
+    assert bench.job().run().committed is None
+    assert said.read_text() == first
+
+
 # ── somebody else ──────────────────────────────────────────────────────────────────────
 
 

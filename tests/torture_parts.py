@@ -178,6 +178,14 @@ PARTS = [
         pytest("document_attacks", "store_rollback", "document_snapshots_vectors", "net_client"),
     ),
     Part("G8", "attacks of a writer", pytest("document_malformed", "crdt_malformed", "weaknesses")),
+    Part(
+        "G8",
+        "logs of members who sign anything",
+        pytest("fuzz_documents"),
+        20_000,
+        "WALSTORE_FUZZ_LOGS",
+        (r"(\d+) elements folded", 1),
+    ),
     Part("G8", "batches made to hurt", pytest("promises", only="too_much or heaviest")),
     Part(
         "G9",

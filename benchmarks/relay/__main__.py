@@ -41,6 +41,8 @@ PYCRDT = Peer(
 )
 
 _ROUNDS = 3
+# What a quick run looks at unless it is told: one of each kind that has a target.
+_QUICK = ("appends-64", "fan-out-100", "idle", "keystroke")
 # Connections, and files beside them.
 _FILES = 4_096
 
@@ -63,7 +65,12 @@ def main() -> int:
     for name, reason in missing.items():
         print(f"not installed: {name}: {reason}\n")
     python = environments.command(PYCRDT)[0]
-    chosen = [load for load in _loads() if load.case.name.startswith(options.only)]
+    chosen = [
+        load
+        for load in _loads()
+        if load.case.name.startswith(options.only)
+        and (not options.quick or options.only or load.case.name in _QUICK)
+    ]
     samples: dict[str, dict[str, list[Figures]]] = {}
     reasons: dict[tuple[str, str], str] = {}
     for number in range(1 if options.quick else _ROUNDS):

@@ -183,13 +183,8 @@ class Engine:
                 self._align()
                 try:
                     return await self._commit(is_base_wanted=is_base_wanted)
-                except MovedError:
-                    await self._meet_somebody()
-                except MissingObjectError:
-                    # Rows of the table are read, too, and an epoch may be dropped under them.
-                    if not await self._writer.has_moved():
-                        raise
-                    await self._meet_somebody()
+                except (MovedError, MissingObjectError) as error:
+                    await self._meet_somebody(error)
             raise MovedError
 
     async def _commit(self, *, is_base_wanted: bool) -> Committed | None:
@@ -213,8 +208,11 @@ class Engine:
             self._note(committed)
         return committed
 
-    async def _meet_somebody(self) -> None:
-        """Go on from where somebody else has left the archive."""
+    async def _meet_somebody(self, error: MovedError | MissingObjectError) -> None:
+        """Go on from where somebody else has left the archive; raise the error if nobody has."""
+        # Rows of the table are read, too, and an epoch may be dropped under them.
+        if isinstance(error, MissingObjectError) and not await self._writer.has_moved():
+            raise error
         self.status.moved += 1
         name = self._writer.table.name
         _logger.warning("%s: somebody else writes this archive; going on from its head", name)
@@ -249,11 +247,11 @@ class Engine:
             self._clear()
             self.status.source_position = self._writer.head
             self._align()
-            self._is_begun = True
             self._measure()
-            if self._writer.manifest is not None and not self._resumes:
-                return await self._catch_up(min_seq=1)
-        return None
+            is_anew = self._writer.manifest is not None and not self._resumes
+            committed = await self._catch_up(min_seq=1) if is_anew else None
+            self._is_begun = True
+        return committed
 
     async def _catch_up(self, *, min_seq: int) -> Committed | None:
         """Make a new base of what the source still has."""
@@ -277,7 +275,10 @@ class Engine:
         except ReplayTooOldError as error:
             _logger.warning("the source begins at %d: a new base closes the gap", error.min_seq)
             async with self._lock:
-                await self._catch_up(min_seq=error.min_seq)
+                try:
+                    await self._catch_up(min_seq=error.min_seq)
+                except (MovedError, MissingObjectError) as moved:
+                    await self._meet_somebody(moved)
             return True
         if since != self.status.source_position:
             # Somebody else was met meanwhile: this page does not go on from what is here.

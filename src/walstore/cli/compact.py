@@ -66,6 +66,9 @@ async def _compact(document: KnownDocument, flags: Namespace) -> None:
         if not store.sharing.membership.is_producer(store.identity.public_key):
             raise NotProducerError(document)
         await exchange(document, store)
+        if flags.collect:
+            # What went the last time may still be in the file here.
+            await store.document.adopt_barrier()
         plan = {
             "upto_ts": store.checkpoint,
             "state_bytes": _size(store.document.crdt),

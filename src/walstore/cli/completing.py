@@ -10,6 +10,9 @@ from walstore.cli.identities import identity_names
 from walstore.cli.opened import opened
 from walstore.cli.past import opened_past
 
+# Who has pressed a key does not wait for long, whatever else has the document open.
+_LOOK_S_MAX = 2.0
+
 
 def names_for(dest: str, given: Sequence[str]) -> list[str]:
     """What an argument may be.
@@ -26,7 +29,11 @@ def names_for(dest: str, given: Sequence[str]) -> list[str]:
     if not given:
         return []
     document = find_document(given[0])
-    return asyncio.run(_places(document) if dest == "place" else _versions(document))
+    looking = _places(document) if dest == "place" else _versions(document)
+    try:
+        return asyncio.run(asyncio.wait_for(looking, _LOOK_S_MAX))
+    except TimeoutError:
+        return []
 
 
 async def _places(document: KnownDocument) -> list[str]:

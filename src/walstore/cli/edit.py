@@ -18,6 +18,7 @@ from pathlib import Path
 
 from walstore.cli.arguments import SYNC, document_parser, parsed
 from walstore.cli.documents import KnownDocument, find_document
+from walstore.cli.identities import SEED_VARIABLE
 from walstore.cli.output import note, put_json
 from walstore.cli.reading import reading
 from walstore.cli.writing import ReaderOnlyError, writing
@@ -38,11 +39,12 @@ class NotATextError(UsageError):
 
 
 class EditorError(StorageError):
-    """The editor did not do its work; nothing was changed."""
+    """The editor did not do its work; the document was not changed."""
 
     def __init__(self, command: str, reason: str) -> None:
         super().__init__(
-            f"the editor {command!r} {reason}; nothing was changed. EDITOR or VISUAL names another"
+            f"the editor {command!r} {reason}; the document was not changed. EDITOR or VISUAL names"
+            " another one"
         )
 
 
@@ -76,17 +78,15 @@ async def _edit(flags: Namespace) -> int:
         if not read.store.status.may_write:
             raise ReaderOnlyError(document)
         base = _text(read.store, document.name, flags.place)
-    directory = Path(tempfile.mkdtemp(prefix="walstore-"))
+    directory = Path(tempfile.mkdtemp(prefix="walstore-", dir=_memory()))
     path = directory / f"{flags.place.replace('/', '-')[:64]}.txt"
     path.write_text(base, encoding="utf-8")
     try:
-        edited = _typed(path)
-    except BaseException:
-        shutil.rmtree(directory)
-        raise
-    try:
-        is_changed = await _merge(document, flags, base, edited)
+        is_changed = await _merge(document, flags, base, _typed(path))
     except (WalStoreError, OSError) as error:
+        if _says(path, base):
+            shutil.rmtree(directory)
+            raise
         raise NotWrittenError(path, str(error)) from error
     shutil.rmtree(directory)
     if flags.json:
@@ -119,11 +119,30 @@ def _text(store: WalStore, document: str, name: str) -> str:
     return store.text(name)
 
 
+def _open() -> dict[str, str]:
+    """The environment, without what is nobody else's business."""
+    return {name: text for name, text in os.environ.items() if name != SEED_VARIABLE}
+
+
+def _memory() -> str | None:
+    """Where files are gone with the session, if there is such a place: a text may be a secret."""
+    given = os.environ.get("XDG_RUNTIME_DIR", "")
+    return given if given and os.access(given, os.W_OK | os.X_OK) else None
+
+
+def _says(path: Path, text: str) -> bool:
+    """Whether nothing was typed that could be lost."""
+    try:
+        return path.read_bytes() == text.encode()
+    except OSError:
+        return not path.exists()
+
+
 def _typed(path: Path) -> str:
     """What a person makes of a file."""
     command = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     try:
-        ended = subprocess.run([*shlex.split(command), str(path)], check=False)
+        ended = subprocess.run([*shlex.split(command), str(path)], env=_open(), check=False)
     except (OSError, ValueError) as error:
         raise EditorError(command, f"does not run ({error})") from error
     if ended.returncode:

@@ -20,7 +20,9 @@ from walstore.cli.config import load_config
 from walstore.cli.documents import KnownDocument, document_names, find_document
 from walstore.cli.identities import ExposedKeyError, find_identity, identity_file, identity_names
 from walstore.cli.main import FAILED, NO_NETWORK, NOT_VERIFIED
+from walstore.cli.output import many
 from walstore.cli.places import data_directory
+from walstore.cli.reaching import reach
 from walstore.errors import WalStoreError
 
 # The exit codes, the worst first.
@@ -150,7 +152,7 @@ def _document(document: KnownDocument) -> Iterator[Finding]:
         advice = f"walstore verify {document.name} tells all; the relay has what was sent"
         yield Finding("wrong", what, checked.flaws[0], advice, NOT_VERIFIED)
         return
-    found = f"sound, {checked.elements} elements, {checked.unsent} unsent"
+    found = f"sound, {many(checked.elements, 'element')}, {checked.unsent} unsent"
     advice = f"walstore sync {document.name}" if checked.unsent and document.relay else ""
     yield Finding("ok", what, found, advice)
     for left in _left_behind(document.file):
@@ -169,8 +171,6 @@ def _relays(documents: list[KnownDocument]) -> Iterator[Finding]:
     if not _is_there("websockets"):
         yield Finding("wrong", "relays", "websockets is missing", "pip install 'walstore[net]'")
         return
-    from walstore.cli.reaching import reach
-
     for relay, document in sorted(by_relay.items()):
         try:
             reached = asyncio.run(reach(relay, find_identity(document.identity).identity))

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from walstore.cli.documents import KnownDocument
 from walstore.cli.faults import NotVerifiedError
+from walstore.cli.output import note, put_json
 from walstore.cli.progress import Progress
 from walstore.document.faults import RollbackDetectedError
 from walstore.errors import PeerError, TransportError, UsageError, WalStoreError
@@ -107,15 +108,19 @@ async def exchange(document: KnownDocument, store: WalStore) -> Exchanged:
     await _reach(document, store)
     await _settle(document, store)
     await _send(document, store)
-    try:
-        await store.pull()
-    except RollbackDetectedError as error:
-        raise RolledBackError(document, str(error)) from error
+    await _receive(document, store)
     own, after = store.identity.public_key, store.status
     if after.rollback is not None:
         raise RolledBackError(document, after.rollback)
     received = [each for each in store.history()[known:] if each.author != own]
     return Exchanged(max(before - after.unsent, 0), len(received), after.unsent)
+
+
+def tell_exchanged(document: KnownDocument, exchanged: Exchanged, *, is_json: bool) -> None:
+    """Say what came of an exchange."""
+    if is_json:
+        put_json({"name": document.name, **exchanged._asdict()})
+    note(f"{document.name}: sent {exchanged.sent}, received {exchanged.received}")
 
 
 async def _reach(document: KnownDocument, store: WalStore) -> None:
@@ -156,16 +161,23 @@ async def _send(document: KnownDocument, store: WalStore) -> None:
         end = store.on_status(lambda status: progress.show(total - status.unsent, total))
         try:
             await store.flush()
-        except RollbackDetectedError as error:
-            raise RolledBackError(document, str(error)) from error
-        except NotWriterError as error:
-            raise RefusedError(document, store.status) from error
-        except TransportError as error:
-            status = store.status
-            if status.rollback is not None:
-                raise RolledBackError(document, status.rollback) from error
-            if status.refused is not None:
-                raise RefusedError(document, status) from error
-            raise
+        except WalStoreError as error:
+            raise _told(document, store.status, error) from error
         finally:
             end()
+
+
+async def _receive(document: KnownDocument, store: WalStore) -> None:
+    try:
+        await store.pull()
+    except WalStoreError as error:
+        raise _told(document, store.status, error) from error
+
+
+def _told(document: KnownDocument, status: StoreStatus, error: WalStoreError) -> WalStoreError:
+    """What to say of a failure: what is behind it, if that is known, and what to do about it."""
+    if status.rollback is not None or isinstance(error, RollbackDetectedError):
+        return RolledBackError(document, status.rollback or str(error))
+    if status.refused is not None or isinstance(error, NotWriterError):
+        return RefusedError(document, status)
+    return error

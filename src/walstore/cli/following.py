@@ -18,12 +18,13 @@ from typing import TypeAlias
 
 from walstore import net
 from walstore.cli.documents import KnownDocument
-from walstore.cli.exchange import Exchanged, RefusedError, exchange
+from walstore.cli.exchange import exchange, tell_exchanged
+from walstore.cli.faults import NotVerifiedError
 from walstore.cli.identities import find_identity
 from walstore.cli.opened import opened
-from walstore.cli.output import note, put_json
+from walstore.cli.output import note
 from walstore.cli.waiting import in_turn
-from walstore.errors import TransportError
+from walstore.errors import TransportError, WalStoreError
 from walstore.local import LocalFile
 from walstore.net.status import State, TransportStatus
 
@@ -35,19 +36,19 @@ _REST_S_MAX = 10.0
 
 _Signature: TypeAlias = list[tuple[int, int] | None]
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
 
 async def follow(document: KnownDocument, *, is_json: bool) -> int:
-    """Exchange whenever something is new, until told to stop; the exit code."""
+    """Exchange whenever something is new, until told to stop; the exit code.
+
+    Raises:
+        NotVerifiedError: The relay has lost something, or does not give the owner's word.
+    """
     assert document.relay is not None
     identity = find_identity(document.identity).identity
     logs = await _known_logs(document, identity.public_key)
     due, stopped = asyncio.Event(), asyncio.Event()
     due.set()
-    loop = asyncio.get_running_loop()
-    for each in _SIGNALS:
-        loop.add_signal_handler(each, stopped.set)
+    _stop_on_signal(stopped)
     async with AsyncExitStack() as stack:
         transport = await stack.enter_async_context(
             net.WebSocketTransport(document.relay, identity=identity, logs=logs)
@@ -55,18 +56,24 @@ async def follow(document: KnownDocument, *, is_json: bool) -> int:
         stack.callback(transport.on_status(_Connection(document, due)).close)
         # What is there already is read by the first exchange.
         followed = await stack.enter_async_context(transport.follow(document.key, 0))
-        for wait in (followed.wait, followed.wait_records):
-            _keep_running(stack, _ring(wait, due))
-        watch = _Watch(document.file, due)
-        _keep_running(stack, watch.run())
-        ending = asyncio.create_task(stopped.wait())
+        watch, exchanges = _Watch(document.file, due), _Exchanges(document, transport, is_json)
+        for work in (_ring(followed.wait, due), _ring(followed.wait_records, due), watch.run()):
+            stack.callback(asyncio.create_task(work).cancel)
         while not stopped.is_set():
-            await _first_of(ending, due)
+            await _first_of(stopped, due)
             due.clear()
             if not stopped.is_set() and transport.status.state is State.LIVE:
                 with watch.paused():
-                    await _exchange(document, transport, is_json=is_json)
+                    await exchanges.make()
     return 0
+
+
+def _stop_on_signal(stopped: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        # Where there are no such handlers, Ctrl-C ends it as it ends every program.
+        with suppress(NotImplementedError):
+            loop.add_signal_handler(each, stopped.set)
 
 
 class _Connection:
@@ -88,28 +95,39 @@ class _Connection:
             note(f"{self._document.name}: {status.state}: {status.reason}; trying again")
 
 
-async def _exchange(
-    document: KnownDocument, transport: net.WebSocketTransport, *, is_json: bool
-) -> None:
-    try:
-        async with opened(document, relay=transport) as store:
-            exchanged = await exchange(document, store)
-    except (TransportError, RefusedError) as error:
-        note(f"{document.name}: {error}")
-        return
-    _tell(document, exchanged, is_json=is_json)
+class _Exchanges:
+    """Exchanges one after the other; what goes wrong again and again is said once."""
 
+    def __init__(
+        self, document: KnownDocument, transport: net.WebSocketTransport, is_json: bool
+    ) -> None:
+        self._document = document
+        self._transport = transport
+        self._is_json = is_json
+        self._said = ""
 
-def _tell(document: KnownDocument, exchanged: Exchanged, *, is_json: bool) -> None:
-    if not exchanged.sent and not exchanged.received:
-        return
-    if is_json:
-        put_json({"name": document.name, **exchanged._asdict()})
-    note(f"{document.name}: sent {exchanged.sent}, received {exchanged.received}")
+    async def make(self) -> None:
+        """Make one; what fails and may pass is tried again the next time."""
+        said = ""
+        try:
+            async with opened(self._document, relay=self._transport) as store:
+                exchanged = await exchange(self._document, store)
+        except NotVerifiedError:
+            raise
+        except WalStoreError as error:
+            said = str(error)
+            if said != self._said:
+                note(f"{self._document.name}: {said}")
+        else:
+            if exchanged.sent or exchanged.received:
+                tell_exchanged(self._document, exchanged, is_json=self._is_json)
+        self._said = said
 
 
 async def _known_logs(document: KnownDocument, author: str) -> dict[str, str]:
     """The log that the document was read from so far: another one in its place is refused."""
+    if not document.file.exists():
+        return {}
 
     async def open_file() -> LocalFile:
         return LocalFile.open(document.file, document_key=document.key, author=author)
@@ -163,15 +181,11 @@ def _stat(file: Path) -> tuple[int, int] | None:
     return found.st_mtime_ns, found.st_size
 
 
-async def _first_of(ending: asyncio.Task[bool], due: asyncio.Event) -> None:
-    waiting = asyncio.create_task(due.wait())
+async def _first_of(*events: asyncio.Event) -> None:
+    """Wait until one of them is set, but not for ever."""
+    waiting = [asyncio.create_task(event.wait()) for event in events]
     try:
-        both = {ending, waiting}
-        await asyncio.wait(both, timeout=_REST_S_MAX, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(waiting, timeout=_REST_S_MAX, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        waiting.cancel()
-
-
-def _keep_running(stack: AsyncExitStack, work: Awaitable[None]) -> None:
-    task = asyncio.ensure_future(work)
-    stack.callback(task.cancel)
+        for task in waiting:
+            task.cancel()

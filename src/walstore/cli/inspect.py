@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from walstore.cli.documents import UnknownDocumentError, find_document
 from walstore.cli.identities import UnknownIdentityError, find_identity
-from walstore.cli.output import put_json, put_text
+from walstore.cli.output import note, put_json, put_text
 from walstore.cli.places import BadNameError
 from walstore.errors import UsageError
 from walstore.inspect.local_log import opened_local
@@ -111,7 +111,10 @@ async def _inspect(flags: Namespace) -> int:
             if is_screen:
                 app = import_module("walstore.textual.inspector.app")
                 await app.InspectorApp(subject=subject, is_light=flags.light).run_async()
-            elif flags.json:
+                return 0
+            if not subject.elements and not subject.start:
+                note(f"there is nothing under {subject.key!r}; is the key right?")
+            if flags.json:
                 put_json(summary_of(subject))
             else:
                 put_text(text_of(summary_of(subject)))

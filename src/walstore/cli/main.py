@@ -128,7 +128,11 @@ def _hush() -> int:
 
 
 def _fail(who: str, message: str, code: int = FAILED) -> int:
-    print(f"{who}: {message}", file=sys.stderr)
+    # What a relay or a file said may be in it, and goes to a terminal.
+    shown = "".join(
+        each if each.isprintable() or each == "\n" else ascii(each)[1:-1] for each in message
+    )
+    print(f"{who}: {shown}", file=sys.stderr)
     return code
 
 

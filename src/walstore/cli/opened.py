@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from walstore.cli.documents import KnownDocument
 from walstore.cli.identities import find_identity
 from walstore.cli.output import note
+from walstore.cli.restoring import restore_key
 from walstore.cli.waiting import in_turn
 from walstore.signed.identity import Identity
 from walstore.store.store import WalStore
@@ -45,6 +46,8 @@ async def opened(
     """
     who = find_identity(document.identity).identity if identity is None else identity
     path = document.file if file is None else file
+    if file is None:
+        await restore_key(document, who, relay)
 
     async def open_store() -> WalStore:
         store = WalStore.open(

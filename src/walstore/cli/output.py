@@ -83,6 +83,11 @@ def time_text(ms: int) -> str:
         return f"ts {ms}"
 
 
+def many(count: int, what: str) -> str:
+    """A number of things, in words."""
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:
     """Rows with their cells under one another; the last cell is as long as it is."""
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)][:-1] if rows else []

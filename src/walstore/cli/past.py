@@ -8,35 +8,29 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from walstore.cli.documents import KnownDocument
 from walstore.cli.identities import find_identity
+from walstore.cli.past_source import PastSource
+from walstore.cli.restoring import restore_key
 from walstore.cli.values import plain_values
 from walstore.cli.waiting import in_turn
-from walstore.crdt import Run, WalCrdt
+from walstore.crdt import WalCrdt
 from walstore.document import WalDocument
 from walstore.document.events import Event
 from walstore.document.history import Blame, Version
-from walstore.document.journal import LeftBody, Leftover, RefusedBodies
+from walstore.document.journal import LeftBody
 from walstore.document.opening import SnapshotVerdict
-from walstore.document.ports import CheckpointTooOldError, RawElement
+from walstore.document.ports import RawElement
 from walstore.document.sealing import Sealed
 from walstore.errors import UsageError
 from walstore.local import LocalFile
-from walstore.sealed.encryptor import Encryptor
 from walstore.signed.identity import Identity
-from walstore.store.journal import FileJournal
-from walstore.store.membership import Membership
 from walstore.store.refused import Edit, edits_of
-from walstore.store.replica import Replica
-from walstore.store.shared import encryptor_of, share
-from walstore.store.shelf import Shelf
 
 
 class NoVersionError(UsageError):
@@ -46,6 +40,16 @@ class NoVersionError(UsageError):
         known = "" if first is None else f", the oldest here is {first}"
         super().__init__(
             f"{document} has no version {text!r}{known}; `walstore log {document}` lists them"
+        )
+
+
+class BeforeStateError(UsageError):
+    """A version is known, and what the document said then is not."""
+
+    def __init__(self, document: str, ts: int) -> None:
+        super().__init__(
+            f"what {document} said at {ts} is not known here: its log began with a snapshot when"
+            " you joined, and of the time since only what there is now is kept"
         )
 
 
@@ -79,6 +83,7 @@ class Past:
         *,
         whole: WalDocument,
         committed: WalDocument,
+        older: Sequence[RawElement],
         unsent: Sequence[Sealed],
         events: Sequence[Event],
     ) -> None:
@@ -88,18 +93,23 @@ class Past:
         self._whole = whole
         self._committed = committed
         self._unsent = unsent
-        versions = [*map(_committed, committed.history())]
+        self._elements = {each.ts: each for each in [*older, *committed.elements()]}
+        versions = [*map(self._older, older), *map(_committed, committed.history())]
         self._count = len(versions)
         self.versions = [*versions, *_unsent(unsent)]
 
-    @cached_property
-    def _elements(self) -> dict[int, RawElement]:
-        return {element.ts: element for element in self._committed.elements()}
+    def _older(self, element: RawElement) -> PastVersion:
+        message = self._opened(element).message
+        return PastVersion(str(element.ts), element.ts, element.author, message)
+
+    def _opened(self, element: RawElement) -> Sealed:
+        left = LeftBody(element.data, element.author, element.signature, "", "", True)
+        return self._committed.read_body(left)
 
     @property
     def is_whole(self) -> bool:
         """Whether it goes back to the beginning."""
-        return self._committed.snapshot_verdict is SnapshotVerdict.NONE
+        return is_whole(self._committed)
 
     @property
     def document(self) -> WalDocument:
@@ -131,7 +141,10 @@ class Past:
             return plain_values(self._whole.materialize())
         ts = self.versions[version].ts
         if ts is not None:
-            return plain_values(self._committed.at(ts))
+            try:
+                return plain_values(self._committed.at(ts))
+            except ValueError as error:
+                raise BeforeStateError(self._name, ts) from error
         crdt = WalCrdt()
         crdt.import_packed(self._committed.crdt.export_packed())
         for sealed in self._unsent[: version + 1 - self._count]:
@@ -146,8 +159,7 @@ class Past:
         element = self._elements.get(ts)
         if element is None:
             return ()
-        left = LeftBody(element.data, element.author, element.signature, "", "", True)
-        return edits_of(self._committed.read_body(left).runs)
+        return edits_of(self._opened(element).runs)
 
     def blame(self, name: str, version: int | None) -> Sequence[Blame]:
         """Who wrote each stretch of something, as of a version that was sent, or of now."""
@@ -165,6 +177,8 @@ async def opened_past(document: KnownDocument, file: Path | None = None) -> Asyn
     """
     identity = find_identity(document.identity).identity
     path = document.file if file is None else file
+    if file is None:
+        await restore_key(document, identity, None)
 
     async def open_file() -> LocalFile:
         return LocalFile.open(path, document_key=document.key, author=identity.public_key)
@@ -175,7 +189,7 @@ async def opened_past(document: KnownDocument, file: Path | None = None) -> Asyn
 
 async def read_past(document: KnownDocument, identity: Identity, local: LocalFile) -> Past:
     """The past of a document whose local file is open."""
-    source = await _Source.of(document, identity, local)
+    source = await PastSource.of(document, identity, local)
     committed = await source.read(journal=None)
     bodies = local.pending().bodies
     left = [
@@ -187,112 +201,21 @@ async def read_past(document: KnownDocument, identity: Identity, local: LocalFil
         document.name,
         whole=await source.read(journal=source.journal()),
         committed=committed,
+        older=[] if is_whole(committed) else await source.older(_start(committed)),
         unsent=[committed.read_body(each) for each in left],
         events=source.events,
     )
 
 
-class _Source(NamedTuple):
-    """Where the past is read from, and who is believed."""
-
-    document: KnownDocument
-    identity: Identity
-    local: LocalFile
-    membership: Membership
-    encryptor: Encryptor
-    events: list[Event]
-
-    @classmethod
-    async def of(cls, document: KnownDocument, identity: Identity, local: LocalFile) -> _Source:
-        sharing = await share(
-            document.key,
-            identity=identity,
-            owner=document.owner,
-            is_sealed=document.is_sealed,
-            file=local,
-            transport=None,
-            relay=None,
-        )
-        encryptor = encryptor_of(sharing, is_sealed=document.is_sealed)
-        return cls(document, identity, local, sharing.membership, encryptor, [])
-
-    async def read(self, journal: ReadingJournal | None) -> WalDocument:
-        try:
-            return await self._read(journal, from_state=False)
-        except CheckpointTooOldError:
-            # The log elsewhere began with a snapshot, too.
-            return await self._read(journal, from_state=True)
-
-    async def _read(self, journal: ReadingJournal | None, *, from_state: bool) -> WalDocument:
-        replica = Replica(file=self.local, transport=None, snapshots=None)
-        document = WalDocument(
-            self.document.key,
-            transport=replica,
-            snapshot_store=replica if from_state else None,
-            identity=self.identity,
-            writers=self.membership.is_writer,
-            snapshot_role=[self.identity.public_key],
-            encryptor=self.encryptor,
-            revoked=self.membership.revoked,
-            posture="re-derive",
-            on_author_error="skip",
-            # What is read twice is told once.
-            on_event=None if journal is not None else self.events.append,
-            journal=journal,
-        )
-        return await document.open(posture="trust" if from_state else None, is_own_state=from_state)
-
-    def journal(self) -> ReadingJournal:
-        own = self.identity.public_key
-        shelf = Shelf(self.local, document_key=self.document.key, author=own)
-        return ReadingJournal(
-            FileJournal(
-                self.local,
-                document_key=self.document.key,
-                author=own,
-                # Nothing is ever recorded under it.
-                session=os.urandom(16).hex(),
-                encryptor=self.encryptor,
-                shelf=shelf,
-            )
-        )
+def _start(document: WalDocument) -> int:
+    """The `ts` up to which nothing can be folded any more."""
+    versions = document.history()
+    return versions[0].ts - 1 if versions else document.current_checkpoint
 
 
-class ReadingJournal:
-    """A journal that shows what was left, and keeps nothing."""
-
-    def __init__(self, journal: FileJournal) -> None:
-        self._journal = journal
-
-    def leftover(self) -> Leftover:
-        """What earlier processes have left."""
-        return self._journal.leftover()
-
-    def record(self, runs: Sequence[Run]) -> None:
-        """Keep nothing."""
-
-    def seal(self, session: str, bodies: Sequence[Sealed]) -> None:
-        """Keep nothing."""
-
-    def renew(self, bodies: Sequence[Sealed]) -> None:
-        """Keep nothing."""
-
-    def replace(self, gone: Sequence[str], bodies: Sequence[Sealed]) -> None:
-        """Keep nothing."""
-
-    def set_aside(
-        self, refused: RefusedBodies, gone: Sequence[str], bodies: Sequence[Sealed], session: str
-    ) -> None:
-        """Keep nothing."""
-
-    def acknowledge(self, link: str, ts: int | None) -> None:
-        """Keep nothing."""
-
-    def confirm(self, links: Iterable[str]) -> None:
-        """Keep nothing."""
-
-    def drop_stranded(self) -> None:
-        """Keep nothing."""
+def is_whole(document: WalDocument) -> bool:
+    """Whether a document was read from the beginning of its log."""
+    return document.snapshot_verdict is SnapshotVerdict.NONE
 
 
 def _committed(version: Version) -> PastVersion:

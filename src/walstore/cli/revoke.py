@@ -12,7 +12,7 @@ from walstore.cli.documents import KnownDocument, find_document
 from walstore.cli.exchange import NoRelayGivenError, exchange
 from walstore.cli.identities import find_identity
 from walstore.cli.opened import opened
-from walstore.cli.output import note, put_json
+from walstore.cli.output import many, note, put_json
 from walstore.cli.past import opened_past
 from walstore.cli.people import People
 from walstore.errors import MalformedError
@@ -64,7 +64,7 @@ async def _preview(document: KnownDocument, flags: Namespace) -> None:
         written = sum(version.author == key for version in past.versions)
     note(
         f"{people.name_of(key)} would be no member of {document.name} any more;"
-        f" {written} versions of theirs would stay"
+        f" {many(written, 'version')} of theirs would stay"
     )
     if flags.json:
         put_json({"revoked": key, "dry_run": True})

@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from walstore.cli.arguments import command_parser, parsed
 from walstore.cli.documents import KnownDocument, document_names, find_document
 from walstore.cli.exchange import (
-    Exchanged,
     NoRelayGivenError,
     RefusedError,
     RolledBackError,
     exchange,
+    tell_exchanged,
 )
 from walstore.cli.following import follow
 from walstore.cli.main import OK, code_of
 from walstore.cli.opened import opened
-from walstore.cli.output import note, put_json
+from walstore.cli.output import note
 from walstore.cli.relays import checked_relay
 from walstore.errors import WalStoreError
 
@@ -101,10 +101,3 @@ async def _sync_all(flags: Namespace) -> int:
             note(f"{document.name}: {error}")
             code = code or code_of(error)
     return code
-
-
-def tell_exchanged(document: KnownDocument, exchanged: Exchanged, *, is_json: bool) -> None:
-    """Say what came of an exchange."""
-    if is_json:
-        put_json({"name": document.name, **exchanged._asdict()})
-    note(f"{document.name}: sent {exchanged.sent}, received {exchanged.received}")

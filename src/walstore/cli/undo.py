@@ -12,7 +12,7 @@ from walstore.cli.copies import copied
 from walstore.cli.differing import put_differences
 from walstore.cli.documents import KnownDocument, find_document
 from walstore.cli.opened import opened
-from walstore.cli.output import note
+from walstore.cli.output import many, note
 from walstore.cli.values import all_values
 from walstore.cli.writing import writing
 from walstore.errors import WalStoreError
@@ -77,5 +77,5 @@ def _move(
     if not count:
         raise NothingToUndoError(document, is_redo=flags.redo)
     if count < flags.steps:
-        note(f"there were only {count} steps")
+        note(f"there were only {many(count, 'step')}")
     return before, all_values(store)

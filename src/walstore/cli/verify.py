@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from walstore.cli import archive
 from walstore.cli.arguments import command_parser, parsed
 from walstore.cli.checking import Checked, check_document, check_file, check_unsent
 from walstore.cli.documents import document_names, find_document
 from walstore.cli.main import NOT_VERIFIED, OK
-from walstore.cli.output import Coloured, note, printable, put_json, put_line
+from walstore.cli.output import Coloured, many, note, printable, put_json, put_line
 
 
 def parser() -> ArgumentParser:
@@ -24,6 +25,7 @@ def parser() -> ArgumentParser:
         f" changed. Exit code {NOT_VERIFIED} says that something is wrong.",
     )
     made.add_argument("document", metavar="document|file", help="what to check")
+    made.add_argument("--prefix", help="of an archive: what its keys begin with, such as notes/")
     return made
 
 
@@ -32,8 +34,6 @@ def run(arguments: Sequence[str]) -> int:
     flags = parsed(parser(), arguments)
     path = Path(flags.document)
     if flags.document not in document_names() and path.is_dir():
-        from walstore.cli import archive
-
         return archive.run(["verify", *arguments])
     checked = asyncio.run(_check(flags.document, path))
     if flags.json:
@@ -68,8 +68,10 @@ def _tell(checked: Checked) -> None:
         put_line(Coloured("wrong", "red"), f": {printable(flaw)}")
     for each in checked.notes:
         note(f"note: {each}")
-    state = "sound" if checked.is_sound else f"NOT SOUND, {len(checked.flaws)} flaws"
+    flaws = many(len(checked.flaws), "flaw")
+    state = "sound" if checked.is_sound else f"NOT SOUND, {flaws}"
+    elements, authors = many(checked.elements, "element"), many(len(checked.authors), "author")
     put_line(
-        f"{printable(checked.key)}: {checked.elements} elements of {len(checked.authors)} authors,"
-        f" {checked.unsent} unsent, every signature checked: {state}"
+        f"{printable(checked.key)}: {elements}, {checked.unsent} unsent, of {authors}; every"
+        f" signature checked: {state}"
     )

@@ -65,29 +65,30 @@ def to_runs(ops: Iterable[object]) -> list[Run]:
 
 def _type_on(insert: Insert, op: Any, rest: Iterator[object]) -> object:
     """Give an insert the characters that follow on; the first op that is none of them."""
-    replica, name = insert.replica, insert.list
+    replica = insert.replica
     counter = insert.counter + len(insert.values)
-    after = f"{counter - 1}@{replica}"
     characters = [cast("str", insert.values)]
+    # What the next op has to be, all of it compared at once.
+    clock: dict[str, Any] = {"c": counter, "r": replica}
+    expected: dict[str, Any] = {"t": "ins", "list": insert.list, "clock": clock}
+    id = f"{counter - 1}@{replica}"
     try:
         while op is not _END:
-            clock, value, id = op["clock"], op["value"], f"{counter}@{replica}"
-            if not (
-                op["after"] == after
-                and op["id"] == id
-                and clock["c"] == counter
-                and clock["r"] == replica
-                and op["list"] == name
-                and op["t"] == "ins"
-                and len(clock) == 2
-                and clock["c"].__class__ is int
-                and value.__class__ is str
-                and len(value) == 1
-                and (value < "\ud800" or value > "\udfff")
+            value = op["value"]
+            clock["c"] = counter
+            expected["after"] = id
+            expected["id"] = id = f"{counter}@{replica}"
+            expected["value"] = value
+            if (
+                op != expected
+                or not isinstance(value, str)
+                or len(value) != 1
+                or "\ud800" <= value <= "\udfff"
             ):
                 break
             characters.append(value)
-            after, counter, op = id, counter + 1, next(rest, _END)
+            counter += 1
+            op = next(rest, _END)
     except (KeyError, TypeError):
         pass  # It is no such op, and is looked at as what it is.
     insert.values = "".join(characters)
@@ -133,18 +134,19 @@ def _plain_insert(op: dict[str, Any]) -> Insert | None:
         if op["t"] != "ins":
             return None
         clock, name, after, value = op["clock"], op["list"], op["after"], op["value"]
+        if not isinstance(clock, dict) or len(clock) != 2:
+            return None
         counter, replica = clock["c"], clock["r"]
         if not (
-            counter.__class__ is int
+            type(counter) is int
             and 1 <= counter <= COUNTER_MAX
-            and replica.__class__ is str
-            and len(clock) == 2
+            and isinstance(replica, str)
             and op["id"] == f"{counter}@{replica}"
-            and name.__class__ is str
-            and after.__class__ is str
-            and value.__class__ is str
+            and isinstance(name, str)
+            and isinstance(after, str)
+            and isinstance(value, str)
             and len(value) == 1
-            and (value < "\ud800" or value > "\udfff")
+            and not 0xD800 <= ord(value) <= 0xDFFF
         ):
             return None
     except (KeyError, TypeError):

@@ -43,6 +43,11 @@ class Overview(NamedTuple):
     total: int
     facts: Sequence[str]
 
+    @property
+    def counted(self) -> str:
+        """How many documents there are, in words."""
+        return f"{self.total:,} {'document' if self.total == 1 else 'documents'}"
+
     def as_json(self) -> dict[str, Any]:
         """The same as JSON."""
         return {
@@ -54,7 +59,7 @@ class Overview(NamedTuple):
 
     def as_text(self) -> str:
         """The same for people."""
-        lines = [f"{self.place}: {self.total:,} documents", *(f"  {each}" for each in self.facts)]
+        lines = [f"{self.place}: {self.counted}", *(f"  {each}" for each in self.facts)]
         width = max((len(row.key) for row in self.documents), default=0)
         lines += [
             f"  {row.key:<{width}}  {row.elements:>8,} elements  {row.bytes:>12,} bytes"

@@ -193,8 +193,16 @@ class Subject:
     async def _ask(
         self, question: Callable[Asked, Answer], *args: Asked.args, **kwargs: Asked.kwargs
     ) -> Answer:
-        async with self._lock:
-            return await asyncio.to_thread(question, *args, **kwargs)
+        await self._lock.acquire()
+        work = asyncio.create_task(asyncio.to_thread(question, *args, **kwargs))
+        # A thread goes on when nobody wants its answer any more, and so does its turn.
+        work.add_done_callback(self._answered)
+        return await asyncio.shield(work)
+
+    def _answered(self, work: asyncio.Task[Any]) -> None:
+        self._lock.release()
+        if not work.cancelled():
+            work.exception()
 
     def _blame(self, name: str, version: int) -> list[Blame]:
         return self._document.blame(name, at=version)

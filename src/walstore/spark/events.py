@@ -30,9 +30,13 @@ class RowEvent(NamedTuple):
 
 def events_of(batch: pa.RecordBatch) -> Iterator[RowEvent]:
     """The events of a batch."""
-    columns = [batch.column(name).to_pylist() for name in EVENT_NAMES]
-    for *cells, vc, deleted, data in zip(*columns, strict=True):
-        yield RowEvent._make((*cells, _clock(vc), bool(deleted), _payload(data)))
+    columns = {name: batch.column(name) for name in EVENT_NAMES}
+    # What is text is bytes already: Arrow need not read it, for nobody here does.
+    columns["data"] = columns["data"].cast(pa.binary())
+    cells = {name: column.to_pylist() for name, column in columns.items()}
+    cells["vc"] = [_clock(text) for text in cells["vc"]]
+    cells["deleted"] = [bool(each) for each in cells["deleted"]]
+    return map(RowEvent, *cells.values())
 
 
 def event_of(row: Mapping[str, Any]) -> RowEvent:

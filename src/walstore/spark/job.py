@@ -90,6 +90,7 @@ class ArchiveJob:
         self._directory = directory
         identity = None if settings.identity is None else str(settings.identity.resolve())
         self._identity = identity
+        self._has_told = False
         self.address = Address(
             database=settings.database,
             relay=settings.relay,
@@ -113,6 +114,7 @@ class ArchiveJob:
             StorageError, TransportError: Something could not be read or written.
         """
         writer, min_seq, head = self._open()
+        self._tell_found(writer.manifest)
         since = writer.head
         if head < since:
             raise LogBehindError(head=head, checkpoint=since)
@@ -207,10 +209,12 @@ class ArchiveJob:
         after = self._open().writer.manifest
         if after is None or after == before:
             return Ran(None, since, since)
-        uri = self._destinations()[0].uri(manifest_key(self._table.key_prefix))
-        committed = Committed(after.artifacts[-1], after, uri, None)
         events = sum(each.churn or 0 for each in after.artifacts if each.epoch == after.epoch)
-        return Ran(committed, since, after.head_position, events=events)
+        return Ran(self._last_of(after), since, after.head_position, events=events)
+
+    def _last_of(self, manifest: Manifest) -> Committed:
+        uri = self._destinations()[0].uri(manifest_key(self._table.key_prefix))
+        return Committed(manifest.artifacts[-1], manifest, uri, None)
 
     def _destinations(self) -> list[Destination]:
         return Wiring(self._settings.credentials).destinations(self._settings.destinations)
@@ -246,6 +250,12 @@ class ArchiveJob:
             return committed
 
         return work.ran(complete(commit()))
+
+    def _tell_found(self, manifest: Manifest | None) -> None:
+        """Tell of the last commit once more: its driver may have died before it told anybody."""
+        if manifest is not None and manifest.artifacts and not self._has_told:
+            complete(self._tell(self._last_of(manifest)))
+        self._has_told = True
 
     async def _tell(self, committed: Committed) -> None:
         wiring = Wiring(self._settings.credentials, directory=self._directory)

@@ -32,6 +32,9 @@ _OWN_SETTINGS = {
 # A quicker start, for work that is soon done.
 _QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 
+# What counts is the work that is done in the end; pauses disturb nobody.
+_STEADY = "-XX:+UseParallelGC"
+
 
 def spark_session(
     master: str | None = None,
@@ -61,7 +64,7 @@ def spark_session(
         builder = _configured(SparkSession.builder.remote(where), _SETTINGS, settings)
     else:
         prepare_java(os.environ, cache=cache_directory())
-        ours = {**_SETTINGS, **_OWN_SETTINGS, **_java(is_quick)}
+        ours = {**_SETTINGS, **_OWN_SETTINGS, **_java(where, is_quick=is_quick)}
         builder = _configured(SparkSession.builder.appName(app), ours, settings)
         if where is not None or "SPARK_ENV_LOADED" not in os.environ:
             builder = builder.master(LOCAL if where is None else where)
@@ -84,5 +87,9 @@ def cache_directory() -> Path:
     return (Path(home) if home else Path.home() / ".cache") / "walstore"
 
 
-def _java(is_quick: bool) -> dict[str, str]:
-    return {"spark.driver.extraJavaOptions": _QUICK} if is_quick else {}
+def _java(where: str | None, *, is_quick: bool) -> dict[str, str]:
+    if is_quick:
+        return {"spark.driver.extraJavaOptions": _QUICK}
+    # On a cluster it is executors that work, and whoever has set it up says how.
+    is_here = where is None or where.startswith("local")
+    return {"spark.driver.extraJavaOptions": _STEADY} if is_here else {}

@@ -68,8 +68,10 @@ class Replica:
         self.may_append: Callable[[], bool] = lambda: True
         self._floor = 0 if file is None else _read_floor(file)
         self._high_water = HighWater() if file is None else HighWater.read(file.marks)
-        # Whether the relay is known to hold the newest element that was read.
-        self._is_sure = False
+        # Counts reasons to doubt that the relay holds the newest element that was read, and how
+        # many of them were settled: one that arises meanwhile is not settled by an older answer.
+        self._doubts = 1
+        self._settled = 0
         # How many elements were handed out.
         self.count = 0
         # Whether something was handed out that is not kept: a state has to be, before anything is.
@@ -143,6 +145,8 @@ class Replica:
     ) -> Sequence[object]:
         await self._make_sure(transport, document_key)
         page = await transport.pull(document_key, checkpoint)
+        # It may have come over another connection than it was asked for on, and of another log.
+        await self._make_sure(transport, document_key)
         self._keep(page, checkpoint)
         if not page and checkpoint < self._high_water.ts:
             raise LogBehindError(head=checkpoint, checkpoint=self._high_water.ts)
@@ -150,12 +154,13 @@ class Replica:
 
     def doubt(self) -> None:
         """There may be another relay than before, or one that was put back."""
-        self._is_sure = False
+        self._doubts += 1
 
     async def _make_sure(self, transport: Transport, document_key: str) -> None:
-        if not self._is_sure:
+        while self._settled < self._doubts:
+            doubts = self._doubts
             await self._look_for_newest(transport, document_key)
-            self._is_sure = True
+            self._settled = max(self._settled, doubts)
 
     async def _make_sure_if_shown(self, transport: Transport, document_key: str) -> None:
         try:
@@ -289,7 +294,7 @@ class Replica:
                 )
             )
         self._floor, self._high_water = floor, newest
-        self._is_sure, self.has_hole = True, False
+        self._settled, self.has_hole = self._doubts, False
 
     def _state(self) -> StoredSnapshot | None:
         kept = None if self._file is None else self._file.state()

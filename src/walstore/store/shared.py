@@ -1,7 +1,8 @@
 """What makes a store a shared one: the owner's roster says who counts, the keyring who can read.
 
-- The owner begins without asking anybody. Whoever was invited needs the relay the first time, and
-  goes on from what is kept here afterwards.
+- The owner begins without anybody's leave: where nothing is kept here, the relay is asked for what
+  the owner has begun before, and if it cannot be asked, that is taken for nothing. Whoever was
+  invited needs the relay the first time. Both go on from what is kept here afterwards.
 - Roster and keyring are looked at whenever the store comes live, when the relay says that they are
   others, and when something arrives that they may explain: an element of somebody unknown, or one
   that cannot be opened. `lookout` sees to it.
@@ -11,10 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import suppress
 from typing import Any, cast
 
 from walstore.document.ports import GrantStore, RecordStore, StoredRecord, Transport
-from walstore.errors import TransportError, UsageError
+from walstore.errors import PeerError, TransportError, UsageError
 from walstore.local import LocalFile
 from walstore.sealed.encryptor import Encryptor, PlainEncryptor
 from walstore.sealed.native import NativeEncryptor
@@ -84,10 +86,20 @@ async def share(
         log_of=(lambda: given.log_of(key)) if hasattr(given, "log_of") else None,
     )
     if sharing.is_owner:
+        if sharing.membership.roster is None:
+            await _look_before(sharing)
         sharing.create()
     elif sharing.membership.roster is None or (is_sealed and sharing.keys is None):
         await _first_look(sharing, is_sealed=is_sealed)
     return sharing
+
+
+async def _look_before(sharing: Sharing) -> None:
+    """Go on with what the owner has begun elsewhere, or in a file that is gone: it has its key."""
+    # What the relay does not have, or not as the owner left it, is begun here and settled later.
+    with suppress(PeerError, TransportError, TimeoutError):
+        async with asyncio.timeout(_FIRST_LOOK_S):
+            await sharing.refresh()
 
 
 async def _first_look(sharing: Sharing, *, is_sealed: bool) -> None:

@@ -16,10 +16,8 @@ from walstore.testing.simulator.scenario import Selection
 from walstore.testing.simulator.shrinking import shrink
 from walstore.testing.simulator.verdicts import Outcome
 
-# What has to happen at least so often per seed, on average; and, in campaigns of that many seeds,
-# what has to happen at all.
-TRAFFIC_MIN = {"edit": 10.0, "committed": 4.0, "pulled": 4.0}
-_ALL_KINDS_SEEDS_MIN = 200
+# In campaigns of that many seeds everything has to happen that can happen.
+_ALL_KINDS_SEEDS_MIN = 500
 
 
 class IdleError(AssertionError):
@@ -77,7 +75,7 @@ class Campaign(NamedTuple):
         Raises:
             IdleError: It has not.
         """
-        for what, per_seed in TRAFFIC_MIN.items():
+        for what, per_seed in LEVELS[self.level].traffic_min.items():
             happened = sum(count for name, count in self.counts.items() if name.startswith(what))
             if happened < per_seed * self.seeds:
                 raise IdleError(f"{what} happened {happened} times in {self.seeds} seeds")

@@ -29,6 +29,7 @@ from walstore.testing.simulator.interposing import NODE, Node, System
 from walstore.testing.simulator.line import CHANCE, Line
 from walstore.testing.simulator.tokens import Tokens
 from walstore.testing.simulator.trace import Trace
+from walstore.testing.simulator.verdicts import demand
 
 # How often it tries to open before it gives up for now, and how long it waits in between.
 _OPENINGS_MAX = 4
@@ -115,9 +116,12 @@ class DocumentClient:
         async with self._opening:
             if self.document is not None:
                 return self.document
-            document = self._new_document(chance)
+            document, view = self._new_document(chance), self.line.hub.view(self.name)
             if not await self._open(document):
                 return None
+            if view is self.line.hub.view(self.name) and view.ends_at is not None:
+                is_behind = view.ends_at < self.marks.ts
+                demand(document.is_read_only or not is_behind, "a roll-back was not noticed")
             self.document = document
             self.hand = Hand(self._tokens, f"{self.name}#{len(self.sessions)}")
             self.sessions.append(self.hand.session)
@@ -144,7 +148,7 @@ class DocumentClient:
         if self.keys is not None:
             self.encryptor = NativeEncryptor(self.keys, randomness=os.urandom)
         raising: Literal["throw", "skip"] = "throw" if chance.random() < 0.2 else "skip"
-        revoked: Revoked = self.revoked.get if self._can_revoke else nobody_revoked
+        revoked: Revoked = self._counted if self._can_revoke else nobody_revoked
         return WalDocument(
             self.document_key,
             transport=self.line,
@@ -160,6 +164,10 @@ class DocumentClient:
             on_event=self._noticed,
             on_step=self._steps.append,
         )
+
+    def _counted(self, author: str) -> Mapping[str, int] | None:
+        """What counts of an author, as far as is known by now."""
+        return self.revoked.get(author)
 
     def _noticed(self, event: Event) -> None:
         self.events.append(event)

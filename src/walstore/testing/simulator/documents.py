@@ -11,26 +11,12 @@ import asyncio
 from collections.abc import Mapping
 from random import Random
 
-from walstore.document import WalDocument
-from walstore.document.events import Displaced, Event, Gap, Rejection
 from walstore.errors import WalStoreError
-from walstore.relay.reading import LogSource
 from walstore.sealed.keys import ContentKeys
-from walstore.sealed.native import NativeEncryptor
-from walstore.signed import Identity
-from walstore.testing.simulator.archivist import Archivist
-from walstore.testing.simulator.attacks import Attacker
-from walstore.testing.simulator.document_client import POSTURES, DocumentClient, is_documented
-from walstore.testing.simulator.hub import Hub, WholeLog
-from walstore.testing.simulator.interposing import NODE, Node, System
-from walstore.testing.simulator.line import CHANCE, Line
+from walstore.testing.simulator.document_client import DocumentClient, is_documented
+from walstore.testing.simulator.document_world import DocumentWorld
 from walstore.testing.simulator.rates import HOSTILE
-from walstore.testing.simulator.scenario import Scenario, Step
-from walstore.testing.simulator.tokens import Tokens
-from walstore.testing.simulator.trace import Trace
-from walstore.testing.simulator.verdicts import demand
-
-KEY = "fleet/document"
+from walstore.testing.simulator.scenario import Step
 
 WEIGHTS: Mapping[str, float] = {
     "edit": 40,
@@ -53,71 +39,19 @@ EXPECTED = frozenset(
         *("unanswered", "late", "replayed", "offline", "event", "detected", "accepted"),
     }
 ) | {f"attack {kind}" for kind in HOSTILE}
+TRAFFIC_MIN: Mapping[str, float] = {"edit": 10, "committed": 4, "pulled": 4}
 CLIENTS_MAX = 6
 STEPS_MAX = 90
 PAUSE_MS_MAX = 120
 
-# Rounds of commit and pull after which everybody must have everything.
-_ROUNDS_MAX = 2
 
 # Readers refuse what is more than a day ahead of them: two clocks that are each wrong by less
 # than half a day never are.
 CLOCK_ERROR_MS_MAX = 11 * 3600 * 1000
 
 
-class DocumentFleet:
+class DocumentFleet(DocumentWorld):
     """A run of the document level."""
-
-    def __init__(self, scenario: Scenario, trace: Trace, system: System) -> None:
-        self._scenario, self._trace, self._system = scenario, trace, system
-        chance = Random(f"{scenario.seed}/fleet")
-        self._rates = rates = scenario.rates
-        self._is_sealed = chance.random() < 0.4
-        # What was pruned below a snapshot that covers too much of somebody is nowhere else.
-        self._is_revoking = not rates.hostility and chance.random() < 0.3
-        # Whoever was shown less than there is signs away the rest, and who trusts them never asks.
-        self._is_hiding = rates.hostility in ("rollback", "hide", "fork")
-        self._is_pruning = not self._is_revoking and not self._is_hiding
-        if rates.hostility == "lie":
-            # What a lying relay has acknowledged is with its writer alone, and here nobody has a
-            # disk to keep it on.
-            self._rates = rates = rates.without(("crash",))
-        self._tokens = Tokens()
-        relay = self._relay = Node("relay", scenario.seed)
-        self._hub = Hub(KEY, self._relay_ms, page_size=chance.choice((1, 3, 50, 1000)))
-        self._identities = [
-            Identity.from_seed(chance.randbytes(32)) for _ in range(scenario.clients + 3)
-        ]
-        self._stranger, self._evil, archive = self._identities[-3:]
-        writers = [each.public_key for each in self._identities[:-3]]
-        self._writers = frozenset(
-            [*writers, self._evil.public_key] if rates.hostility == "writer" else writers
-        )
-        self._chance = chance
-        self._keys = ContentKeys(1, {1: chance.randbytes(32)}) if self._is_sealed else None
-        self._revoked: dict[str, Mapping[str, int]] = {}
-        self._clients: list[DocumentClient] = []
-        self._attacker = Attacker(self._hub, trace, stranger=self._stranger, writer=self._evil)
-        self._archivist = Archivist(
-            prefix="fleet/",
-            relay_id=self._hub.log.relay_id,
-            identity=archive,
-            writers=self._writers,
-            now_ms=system.now_ms,
-            is_folded=not self._is_sealed,
-        )
-        self._archiving = asyncio.Lock()
-        self._faults: list[BaseException] = []
-        del relay
-
-    def _relay_ms(self) -> int:
-        token = NODE.set(self._relay)
-        try:
-            return self._system.now_ms()
-        finally:
-            NODE.reset(token)
-
-    # ── the run ────────────────────────────────────────────────────────────────────────
 
     async def run(self) -> None:
         """Take all steps, then let everything heal, and check."""
@@ -128,25 +62,6 @@ class DocumentFleet:
             await asyncio.sleep(step.pause_ms / 1000)
         await self._settle()
         await self._heal()
-
-    def _join(self) -> None:
-        number = len(self._clients)
-        name = f"c{number}"
-        self._clients.append(
-            DocumentClient(
-                Node(name, self._scenario.seed),
-                line=Line(name, self._hub, self._rates, self._trace),
-                document_key=KEY,
-                identity=self._identities[number],
-                writers=self._writers,
-                keys=self._keys,
-                can_revoke=self._is_revoking,
-                postures=("re-derive",) if self._is_hiding else POSTURES,
-                tokens=self._tokens,
-                trace=self._trace,
-                system=self._system,
-            )
-        )
 
     def _take(self, step: Step) -> None:
         chance = self._scenario.chance(step)
@@ -241,12 +156,6 @@ class DocumentFleet:
         await client.adopt(self._keys)
         await client.snapshot()
 
-    async def _learn(self, client: DocumentClient) -> None:
-        if self._keys is not None and client.keys is not self._keys:
-            await client.adopt(self._keys)
-        if client.revoked != self._revoked:
-            await client.exclude(self._revoked)
-
     async def _revoke(self, client: DocumentClient, chance: Random) -> None:
         """Let what has been read of somebody count, and nothing else from now on."""
         there = [each for each in self._clients if not each.is_out and each is not client]
@@ -265,165 +174,3 @@ class DocumentFleet:
         victim.crash()
         self._tokens.contest(self._tokens.of(set(victim.sessions)))
         await client.exclude(self._revoked)
-
-    async def _archive(self, chance: Random) -> None:
-        if self._archiving.locked():
-            return
-        async with self._archiving:
-            source = LogSource(self._hub.log, "fleet/", page_events_max=chance.choice((3, 1000)))
-            committed = await self._archivist.engine(source).run_once()
-            self._trace("archive", "archive", None if committed is None else "committed")
-
-    # ── the fault-free end ─────────────────────────────────────────────────────────────
-
-    async def _settle(self) -> None:
-        """Wait for everything that is still on its way."""
-        for client in self._clients:
-            await client.finished()
-            await client.line.settled()
-
-    async def _heal(self) -> None:
-        CHANCE.set(self._chance)
-        self._check_faults()
-        self._hub.relent()
-        there = [client for client in self._clients if not client.is_out]
-        for client in self._clients:
-            client.node.clock_error_ms = 0
-            client.line.is_healed = True
-        self._relay.clock_error_ms = 0
-        for client in there:
-            await self._at(client, self._learn(client))
-            await self._at(client, client.opened(self._chance))
-            demand(client.document is not None, f"{client.name} cannot open in a world at peace")
-        await self._catch_up(there)
-        await self._check(there)
-
-    async def _catch_up(self, there: list[DocumentClient]) -> None:
-        """Let everybody write and read: whatever somebody has seen, everybody is told of."""
-        for _ in range(_ROUNDS_MAX if self._rates.hostility else 1):
-            for client in there:
-                client.edit(self._chance)
-                await self._at(client, client.commit())
-                await self._at(client, client.pull())
-        for client in there:
-            await self._at(client, client.pull())
-
-    async def _at(self, client: DocumentClient, work: object) -> None:
-        """Do something as a client, in peace."""
-        token = NODE.set(client.node)
-        try:
-            await work  # type: ignore[misc]
-        except WalStoreError as error:
-            if not is_documented(error, is_hostile=bool(self._rates.hostility)):
-                raise
-        finally:
-            NODE.reset(token)
-
-    async def _check(self, there: list[DocumentClient]) -> None:
-        truth = await self._truth()
-        state = truth.crdt.canonical_state()
-        if self._rates.hostility:
-            await self._recover(there, state)
-            truth = await self._truth()
-            state = truth.crdt.canonical_state()
-        for client in there:
-            document = client.document
-            assert document is not None
-            demand(
-                document.crdt.canonical_state() == state,
-                f"{client.name} shows something else than the log: {document.materialize()} "
-                f"instead of {truth.materialize()}",
-            )
-            demand(not document.has_unsent, f"{client.name} has unsent edits in a world at peace")
-            demand(not document.unreadable, f"{client.name} cannot read everything")
-            document.crdt.check()
-            self._check_elements(document, client.name)
-            self._check_events(client)
-        for fault in self._tokens.faults(truth.materialize()):
-            demand(False, fault)
-        await self._check_archive(truth)
-        self._trace("world", "state", state)
-        self._check_faults()
-
-    async def _truth(self) -> WalDocument:
-        """The fold of everything that was ever accepted."""
-        encryptor = None
-        if self._keys is not None:
-            encryptor = NativeEncryptor(self._keys, randomness=self._system.urandom)
-        document = WalDocument(
-            KEY,
-            transport=WholeLog(self._hub),
-            identity=self._stranger,
-            writers=self._writers,
-            snapshot_role=(),
-            revoked=self._revoked.get,
-            encryptor=encryptor,
-            on_author_error="skip",
-        )
-        return await document.open()
-
-    async def _recover(self, there: list[DocumentClient], state: str) -> None:
-        """Whoever was misled must know; and having been told, must get everything back."""
-        held = {client.name: _held(client) for client in there}
-        anywhere = set().union(*held.values())
-        for client in there:
-            document = client.document
-            assert document is not None
-            if document.crdt.canonical_state() == state and not document.is_read_only:
-                continue
-            # What nobody has ever read can be withheld, and nobody can tell.
-            is_warned = document.is_read_only or document.detected_gaps()
-            is_attested = anywhere > held[client.name] or not self._is_hiding
-            demand(
-                bool(is_warned or not is_attested),
-                f"{client.name} was misled ({self._rates.hostility}), and nobody told it",
-            )
-            self._trace(client.name, "detected", self._rates.hostility)
-            await self._at(client, client.recover())
-        for _ in range(_ROUNDS_MAX):
-            for client in there:
-                await self._at(client, client.commit())
-                await self._at(client, client.pull())
-
-    def _check_elements(self, document: WalDocument, name: str) -> None:
-        """Nothing was folded that must not be, and nothing twice; and that was told."""
-        elements = document.elements()
-        signatures = {element.signature for element in elements}
-        demand(len(signatures) == len(elements), f"{name} has folded an element twice")
-        forged = {element.ts for element in elements} & self._hub.forged
-        demand(not forged, f"{name} has folded what was forged, at {forged}")
-
-    def _check_events(self, client: DocumentClient) -> None:
-        alarms = [event for event in client.events if not self._is_expected(event)]
-        demand(not alarms, f"{client.name} raised a false alarm: {alarms[:1]}")
-        told = {event.ts for event in client.events if isinstance(event, Rejection)}
-        unsaid = {ts for ts in self._hub.forged if ts > client.opened_at} - told
-        demand(not unsaid, f"{client.name} was not told of what was forged, at {unsaid}")
-
-    def _is_expected(self, event: Event) -> bool:
-        if self._rates.hostility not in ("", "echo"):
-            return True
-        if isinstance(event, Gap | Rejection) and event.author in self._revoked:
-            return True
-        return isinstance(event, Displaced) and bool(self._revoked)
-
-    async def _check_archive(self, truth: WalDocument) -> None:
-        if not self._trace.counts["archive"] or self._revoked:
-            return
-        await self._archive(self._chance)
-        if self._archivist.is_folded:
-            found = await self._archivist.value(KEY)
-            demand(
-                found == truth.materialize(),
-                f"the archive says {found}, the log folds to {truth.materialize()}",
-            )
-
-    def _check_faults(self) -> None:
-        if self._faults:
-            raise self._faults[0]
-
-
-def _held(client: DocumentClient) -> set[str]:
-    """What a client has read in the log, by signature."""
-    assert client.document is not None
-    return {element.signature for element in client.document.elements()}

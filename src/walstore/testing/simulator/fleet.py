@@ -13,43 +13,26 @@ import asyncio
 import copy
 import tempfile
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from random import Random
 
-from walstore.document import WalDocument
-from walstore.document.events import Displaced, Event, Gap, Rejection
-from walstore.document.faults import ReadOnlyError, RollbackDetectedError, SnapshotRefusedError
-from walstore.document.revoked import nobody_revoked
-from walstore.errors import PeerError, StorageError, TransportError, WalStoreError
+from walstore.errors import WalStoreError
 from walstore.relay.compaction import compact_all
 from walstore.relay.retention import LogMode, Policy
-from walstore.sealed.native import NativeEncryptor
-from walstore.signed import Identity
-from walstore.signed.card import Card
-from walstore.store.store import WalStore
 from walstore.testing.simulator.archivist import Archivist
 from walstore.testing.simulator.attacks import Attacker
 from walstore.testing.simulator.documents import CLOCK_ERROR_MS_MAX
+from walstore.testing.simulator.fleet_world import KEY, FleetWorld
 from walstore.testing.simulator.hub import Hub
-from walstore.testing.simulator.interposing import System
 from walstore.testing.simulator.pipes import Network
 from walstore.testing.simulator.processes import (
-    URL,
     ArchiveProcess,
-    RecordingLog,
     RelayProcess,
-    WholeHistory,
     begin,
     running_loop,
 )
-from walstore.testing.simulator.scenario import Scenario, Step
+from walstore.testing.simulator.scenario import Step
 from walstore.testing.simulator.store_client import StoreClient
-from walstore.testing.simulator.tokens import Tokens
-from walstore.testing.simulator.trace import Trace
-from walstore.testing.simulator.verdicts import demand
-
-KEY = "fleet/document"
 
 WEIGHTS: Mapping[str, float] = {
     "edit": 40,
@@ -63,6 +46,7 @@ WEIGHTS: Mapping[str, float] = {
     "join": 3,
     "restart": 2,
 }
+TRAFFIC_MIN: Mapping[str, float] = {"edit": 10, "committed": 1, "opened": 2}
 CLIENTS_MAX = 4
 STEPS_MAX = 60
 PAUSE_MS_MAX = 1500
@@ -74,38 +58,9 @@ EXPECTED = frozenset(
     }
 )
 
-# What is done on purpose at this level; the document level does the rest.
-_HOSTILE = {"rollback": "rollback", "forge": "forge", "echo": "echo", "writer": "writer"}
 
-# How long everybody has to come to one state, in a world at peace.
-_PEACE_S = 240
-
-
-class Fleet:
+class Fleet(FleetWorld):
     """A run of the fleet level."""
-
-    def __init__(self, scenario: Scenario, trace: Trace, system: System) -> None:
-        self._scenario, self._trace, self._system = scenario, trace, system
-        chance = self._chance = Random(f"{scenario.seed}/fleet")
-        self._rates = scenario.rates
-        self._hostility = _HOSTILE.get(scenario.rates.hostility, "")
-        self._is_shared = chance.random() < 0.5 and not self._hostility
-        self._is_sealed = self._is_shared and chance.random() < 0.7
-        self._is_revoking = self._is_shared and chance.random() < 0.6
-        self._tokens = Tokens()
-        self._people = [Identity.from_seed(chance.randbytes(32)) for _ in range(scenario.clients)]
-        self._stranger, self._evil, self._archivar = (
-            Identity.from_seed(chance.randbytes(32)) for _ in range(3)
-        )
-        keys = [who.public_key for who in self._people]
-        self._writers = [*keys, self._evil.public_key] if self._hostility == "writer" else keys
-        self._autocommit_ms = chance.choice((0, 20, 100))
-        self._clients: list[StoreClient] = []
-        self._invitations: dict[str, str] = {}
-        self._revoked: set[str] = set()
-        self._faults: list[BaseException] = []
-        self._copies: list[RecordingLog] = []
-        self._had_full_disk = False
 
     async def run(self) -> None:
         """Take all steps, then let everything heal, and check."""
@@ -143,75 +98,6 @@ class Fleet:
             await asyncio.sleep(step.pause_ms / 1000)
         await asyncio.sleep(1)
         await self._heal()
-
-    # ── who is there ───────────────────────────────────────────────────────────────────
-
-    def _join(self) -> None:
-        number = len(self._clients)
-        client = StoreClient(
-            f"c{number}",
-            seed=self._scenario.seed,
-            identity=self._people[number],
-            directory=self._directory,
-            network=self._network,
-            tokens=self._tokens,
-            trace=self._trace,
-            new_store=self._new_store,
-        )
-        self._trace(client.name, "join")
-        self._clients.append(client)
-        client.start()
-
-    def _new_store(self, client: StoreClient, path: Path) -> WalStore:
-        if not self._is_shared:
-            return WalStore.open(
-                KEY,
-                identity=client.identity,
-                relay=URL,
-                path=path,
-                writers=self._writers,
-                snapshot_role=self._writers,
-                autocommit_ms=self._autocommit_ms,
-                snapshot_after=20,
-                on_event=client.noticed,
-            )
-        if client is self._clients[0]:
-            return WalStore.open(
-                KEY,
-                identity=client.identity,
-                relay=URL,
-                path=path,
-                owner=client.identity.public_key,
-                is_sealed=self._is_sealed,
-                autocommit_ms=self._autocommit_ms,
-                on_event=client.noticed,
-            )
-        return WalStore.join(
-            self._invitations[client.identity.public_key],
-            identity=client.identity,
-            path=path,
-            relay=URL,
-            autocommit_ms=self._autocommit_ms,
-            on_event=client.noticed,
-        )
-
-    async def _invite(self, owner: StoreClient) -> None:
-        """Let the next one join."""
-        number = len(self._clients)
-        if number >= len(self._people):
-            return
-        if self._is_shared:
-            who = self._people[number]
-            if owner.store is None:
-                return
-            roles = ("read", "write", "snapshot")
-            invitation = await owner.store.sharing.invite(Card.of(who), roles)
-            self._invitations[who.public_key] = invitation.line
-            if number != len(self._clients):
-                return
-        self._join()
-
-    # ── steps ──────────────────────────────────────────────────────────────────────────
 
     async def _take(self, step: Step) -> None:
         chance = self._scenario.chance(step)
@@ -254,7 +140,8 @@ class Fleet:
                 await self._archive.crash()
                 self._archive.start()
             case number:
-                is_power_cut = number == 3
+                # Keys that an owner makes offline, after its file was lost, are keys of its own.
+                is_power_cut = number == 3 and not (self._is_sealed and client.name == "c0")
                 self._trace(client.name, "crash", "power" if is_power_cut else "kill")
                 await client.crash(chance, is_power_cut=is_power_cut)
                 client.start()
@@ -293,16 +180,6 @@ class Fleet:
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a fault
             if not client.node.is_dead:
                 self._faults.append(error)
-
-    def _is_documented(self, error: WalStoreError) -> bool:
-        if isinstance(error, TransportError | SnapshotRefusedError):
-            return True
-        if isinstance(error, StorageError):
-            return self._had_full_disk or bool(self._trace.counts["crash"])
-        is_rolled_back = isinstance(error, ReadOnlyError | RollbackDetectedError)
-        if is_rolled_back:
-            return self._hostility == "rollback"
-        return bool(self._hostility) and isinstance(error, PeerError)
 
     async def _acted(self, step: Step, client: StoreClient, chance: Random) -> None:
         match step.kind:
@@ -354,123 +231,3 @@ class Fleet:
             [token for token in writers if writers[token].startswith(f"{victim.name}#")]
         )
         await victim.crash(chance, is_power_cut=False)
-
-    # ── the fault-free end ─────────────────────────────────────────────────────────────
-
-    async def _heal(self) -> None:
-        self._check_faults()
-        self._network.is_healed = True
-        there = [client for client in self._clients if not client.is_out]
-        for client in there:
-            client.disk.is_full = False
-            client.node.clock_error_ms = 0
-        self._relay.node.clock_error_ms = 0
-        end_s = running_loop().time() + _PEACE_S
-        silent = {client.name for client in there}
-        while (reason := await self._unrest(there, silent)) is not None:
-            demand(running_loop().time() < end_s, f"no peace after {_PEACE_S} s: {reason}")
-            for client in there:
-                begin(client.node, partial(self._go_on, client, silent))
-            await asyncio.sleep(1)
-        await self._check(there)
-
-    async def _go_on(self, client: StoreClient, silent: set[str]) -> None:
-        """Do what a person does who is told of a roll-back; and write, to show that it works."""
-        try:
-            await client.accept()
-        except TransportError as error:
-            self._trace(client.name, "failed", f"accept {type(error).__name__}")
-        if client.name in silent and client.edit(self._chance):
-            silent.remove(client.name)
-
-    async def _unrest(self, there: list[StoreClient], silent: set[str]) -> str | None:
-        """What is not as it should be at last."""
-        if silent:
-            return f"{sorted(silent)} cannot write"
-        for client in there:
-            store = client.store
-            if store is None:
-                return f"{client.name} is not open"
-            status = store.status
-            if status.unsent or status.rollback or status.stranded or status.unreadable:
-                return f"{client.name}: {status}"
-        states = {client.store.document.crdt.canonical_state() for client in there if client.store}
-        if len(states) > 1:
-            return "not all show the same"
-        truth = await self._truth()
-        if truth.crdt.canonical_state() not in states:
-            return (
-                f"all show {there[0].store and there[0].store.materialize()}, "
-                f"the log folds to {truth.materialize()}"
-            )
-        return None
-
-    async def _truth(self) -> WalDocument:
-        """The fold of everything that the log has ever taken."""
-        owner = self._clients[0].store
-        assert owner is not None
-        sharing = owner.sharing if self._is_shared else None
-        encryptor = None
-        if sharing is not None and sharing.keys is not None:
-            encryptor = NativeEncryptor(sharing.keys, randomness=self._system.urandom)
-        document = WalDocument(
-            KEY,
-            transport=WholeHistory(self._relay.log),
-            identity=self._stranger,
-            writers=self._writers if sharing is None else sharing.membership.is_writer,
-            snapshot_role=(),
-            revoked=nobody_revoked if sharing is None else sharing.membership.revoked,
-            encryptor=encryptor,
-            on_author_error="skip",
-        )
-        return await document.open()
-
-    async def _check(self, there: list[StoreClient]) -> None:
-        truth = await self._truth()
-        for client in there:
-            assert client.store is not None
-            client.store.document.crdt.check()
-            alarms = [event for event in client.events if not self._is_expected(event)]
-            demand(not alarms, f"{client.name} raised a false alarm: {alarms[:1]}")
-        for fault in self._tokens.faults(truth.materialize()):
-            demand(False, fault)
-        await self._check_archive(truth)
-        self._trace("world", "state", truth.crdt.canonical_state())
-        self._check_faults()
-
-    def _is_expected(self, event: Event) -> bool:
-        if self._hostility not in ("", "echo"):
-            return True
-        if isinstance(event, Gap | Rejection) and event.author in self._revoked:
-            return True
-        if isinstance(event, Rejection) and event.author in self._invited:
-            # Somebody whose file came out damaged may read the log before the roster.
-            return bool(self._trace.counts["damaged"])
-        return isinstance(event, Displaced) and bool(self._revoked)
-
-    @property
-    def _invited(self) -> set[str]:
-        return set(self._invitations)
-
-    async def _check_archive(self, truth: WalDocument) -> None:
-        """The archive must say what the log folds to, before long."""
-        # A relay that names events falsely is not believed: then nothing more is archived.
-        if not self._archivist.is_folded or self._hostility not in ("", "writer"):
-            return
-        end_s = running_loop().time() + _PEACE_S
-        while (found := await self._archivist.value(KEY)) != (truth.materialize() or None):
-            demand(
-                running_loop().time() < end_s,
-                f"the archive says {found}, the log folds to {truth.materialize()}",
-            )
-            await asyncio.sleep(1)
-
-    def _check_faults(self) -> None:
-        for client in self._clients:
-            if client.failure is not None:
-                raise client.failure
-        failure = self._archive.failure
-        if failure is not None and not self._is_documented(failure):
-            raise failure
-        if self._faults:
-            raise self._faults[0]

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from random import Random
 from typing import Any, NoReturn, TypeVar
 
-from walstore.document.ports import Body, RawElement, StoredSnapshot
+from walstore.document.ports import Body, LogBehindError, RawElement, StoredSnapshot
 from walstore.errors import TransportError
 from walstore.net.faults import NoAnswerError, OfflineError
 from walstore.testing.simulator.hub import Hub
@@ -42,6 +42,8 @@ class Line:
         # Until when there is no network.
         self.cut_until_s = 0.0
         self.is_healed = False
+        # Whether its client was ever told that the log ends before what was read of it.
+        self.has_fallen_behind = False
         self._trace = trace
         self._late: set[asyncio.Task[None]] = set()
 
@@ -75,7 +77,7 @@ class Line:
     async def _call(self, what: str, work: Callable[[], Awaitable[Answer]]) -> Answer:
         if self.is_healed:
             await asyncio.sleep(0)
-            return await work()
+            return await self._answer(work)
         chance, rates = CHANCE.get(), self.rates
         loop = asyncio.get_running_loop()
         if loop.time() < self.cut_until_s:
@@ -93,11 +95,18 @@ class Line:
             self._trace(self.name, "replayed", what)
             self._later(work, chance.uniform(0, LATE_MS_MAX))
         await asyncio.sleep(chance.uniform(0, rates.delay_ms) / 1000)
-        answer = await work()
+        answer = await self._answer(work)
         if chance.random() < rates.loss:
             self._trace(self.name, "unanswered", what)
             await self._no_answer()
         return answer
+
+    async def _answer(self, work: Callable[[], Awaitable[Answer]]) -> Answer:
+        try:
+            return await work()
+        except LogBehindError:
+            self.has_fallen_behind = True
+            raise
 
     async def _no_answer(self) -> NoReturn:
         await asyncio.sleep(TIMEOUT_MS / 1000)

@@ -37,8 +37,10 @@ class Level(NamedTuple):
     clients_max: int
     steps_max: int
     pause_ms_max: float
-    # What happens in any campaign of some hundred seeds.
+    # What happens in any campaign of some hundred seeds; and what has to happen at least so often
+    # per seed, on average.
     expected: Collection[str]
+    traffic_min: Mapping[str, float]
 
 
 LEVELS: dict[str, Level] = {
@@ -49,6 +51,7 @@ LEVELS: dict[str, Level] = {
         documents.STEPS_MAX,
         documents.PAUSE_MS_MAX,
         documents.EXPECTED,
+        documents.TRAFFIC_MIN,
     ),
     "fleet": Level(
         fleet.Fleet,
@@ -57,6 +60,7 @@ LEVELS: dict[str, Level] = {
         fleet.STEPS_MAX,
         fleet.PAUSE_MS_MAX,
         fleet.EXPECTED,
+        fleet.TRAFFIC_MIN,
     ),
 }
 

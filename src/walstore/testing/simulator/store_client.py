@@ -16,6 +16,7 @@ from walstore.document.events import Event
 from walstore.errors import StorageError, TransportError
 from walstore.local import LocalFileDamagedError
 from walstore.signed import Identity
+from walstore.store.shared import NoKeyError
 from walstore.store.store import WalStore
 from walstore.testing.simulator.disk import Disk
 from walstore.testing.simulator.edits import Hand
@@ -74,7 +75,7 @@ class StoreClient:
             except LocalFileDamagedError as error:
                 self._trace(self.name, "damaged", error.reason)
                 self._doubt(self.hand.unsent)
-            except (StorageError, TransportError) as error:
+            except (StorageError, TransportError, NoKeyError) as error:
                 self._trace(self.name, "not opened", type(error).__name__)
             await asyncio.sleep(_PAUSE_S)
 

@@ -155,6 +155,8 @@ class DocumentScreen(Screen[None]):
         self._fill()
 
     def _moment(self) -> str:
+        if not self.subject.versions and self.subject.start:
+            return f"Only the snapshot is left, up to {moment_of(self.subject.start)}."
         if not self.subject.versions:
             return "Nothing that can be read was committed yet."
         version = self.subject.versions[self._at]
@@ -182,9 +184,9 @@ class DocumentScreen(Screen[None]):
         subject, versions = self.subject, self.subject.versions
         if pane == "tab-health":
             return health_pane(subject)
-        if not versions:
+        ts = versions[self._at].ts if versions else subject.start
+        if not ts:
             return Content("")
-        ts = versions[self._at].ts
         document = await subject.at(ts)
         if pane == "tab-document":
             return document_pane(document)

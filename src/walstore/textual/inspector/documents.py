@@ -74,7 +74,7 @@ class DocumentsScreen(Screen[None]):
 
     def _show(self, overview: Overview) -> None:
         more = overview.total - len(overview.documents)
-        said = f"{overview.total:,} documents" + (f", {more:,} of them not shown" if more else "")
+        said = overview.counted + (f", {more:,} of them not shown" if more else "")
         self.query_one("#place", Static).update(f"{shown(overview.place)}  ·  {said}")
         self.query_one("#facts", Static).update("\n".join(map(shown, overview.facts)))
         table = self.query_one(DataTable)

@@ -1,0 +1,42 @@
+"""A run of a release that does too little is no run."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.torture import Outcome, fault_of, main, row
+from tests.torture_parts import PARTS, Part
+
+KILLS = Part("G1", "kills", ("pytest", "tests"), 100, "KILLS", (r"(\d+) edits", 1))
+
+
+@pytest.mark.parametrize(
+    ("said", "fault"),
+    [
+        ("340 edits\n1 passed in 2 s", None),
+        ("60 edits\n1 passed\n60 edits\n1 passed", None),
+        ("99 edits\n1 passed in 2 s", "it was idle"),
+        ("1 passed in 2 s", "it was idle"),
+        ("340 edits\nno tests ran", "no test was run"),
+        ("340 edits\n1 passed, 1 skipped in 2 s", "a test was skipped"),
+    ],
+)
+def test_what_was_said_decides(said: str, fault: str | None) -> None:
+    found = fault_of(KILLS, 100, 0, said)
+    assert found == fault or (fault is not None and found is not None and fault in found)
+
+
+def test_a_run_that_failed_shows_how_it_ended() -> None:
+    assert fault_of(KILLS, 100, 1, "340 edits\n1 passed\nAssertionError") is not None
+    assert "FAILED" in row(Outcome(KILLS, 100, 2.0, "AssertionError"))
+    assert "| 100 | passed | 2 s |" in row(Outcome(KILLS, 100, 2.0, None))
+
+
+def test_no_promise_of_that_name_is_no_run() -> None:
+    assert main(["G99"]) == 1
+
+
+def test_what_would_be_done_can_be_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["g4", "--list"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert len(listed) == len([part for part in PARTS if part.goal == "G4"])
