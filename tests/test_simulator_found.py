@@ -12,6 +12,7 @@ from tests.stores import ADA, BEN, KEY, until
 from walstore.document.faults import RollbackDetectedError
 from walstore.document.ports import RawElement
 from walstore.relay import MemoryLog, Relay
+from walstore.sealed.outcomes import KeyringRefusedError
 from walstore.store.store import WalStore
 
 
@@ -50,12 +51,13 @@ async def test_a_page_that_comes_over_a_new_connection_does_not_hide_a_rollback(
         assert sorted(ada["words"]) == sorted(ben["words"]) == ["one", "three", "two"]
 
 
-async def test_an_owner_whose_file_is_gone_has_the_key_of_before() -> None:
-    def owned(relay: Relay) -> WalStore:
-        return WalStore.open(
-            KEY, identity=ADA, relay=relay.url, owner=ADA.public_key, is_sealed=True
-        )
+def owned(relay: Relay | None, path: Path | None = None) -> WalStore:
+    url = None if relay is None else relay.url
+    owner = ADA.public_key
+    return WalStore.open(KEY, identity=ADA, relay=url, path=path, owner=owner, is_sealed=True)
 
+
+async def test_an_owner_whose_file_is_gone_has_the_key_of_before() -> None:
     async with Relay.serve(MemoryLog()) as relay:
         async with owned(relay) as ada:
             await until([ada], lambda: ada.status.state == "live")
@@ -67,3 +69,24 @@ async def test_an_owner_whose_file_is_gone_has_the_key_of_before() -> None:
             await ada.pull()
             assert ada["words"] == ["before"]
             assert (ada.status.rejected, ada.status.unreadable) == ((), 0)
+
+
+async def test_a_document_that_was_begun_again_offline_does_not_replace_the_keys_of_before(
+    tmp_path: Path,
+) -> None:
+    async with Relay.serve(MemoryLog()) as relay:
+        async with owned(relay) as ada:
+            await until([ada], lambda: ada.status.state == "live")
+            await ada.sharing.settle()
+            ada["title"] = "before"
+            await ada.flush()
+        async with owned(None, tmp_path / "again.wal") as ada:
+            ada["title"] = "again"
+        async with owned(relay, tmp_path / "again.wal") as ada:
+            await until([ada], lambda: ada.status.state == "live")
+            with pytest.raises(KeyringRefusedError, match="begun earlier"):
+                await ada.sharing.settle()
+        async with owned(relay) as ada:
+            await until([ada], lambda: ada.status.state == "live")
+            await ada.pull()
+            assert ada["title"] == "before"

@@ -91,7 +91,7 @@ class SharedKeyring:
             The text that the relay is to keep, and the keyring that is kept here.
 
         Raises:
-            KeyringRefusedError: There is one, and no good one is known.
+            KeyringRefusedError: There is one, and no good one is known, or it has other keys.
             RecipientsError: The recipients are not a set.
         """
         base = self._base(stored, state)
@@ -125,7 +125,25 @@ class SharedKeyring:
         except KeyringRefusedError:
             if state.keyring is None:
                 raise
-            return self.opened(state.keyring, state)
+            known = self.opened(state.keyring, state)
+            self._check_lineage(stored, known.keys)
+            return known
+
+    def _check_lineage(self, stored: str | None, known: ContentKeys) -> None:
+        """Never replace a keyring of the owner's own that gives other keys than those known here.
+
+        It is there if the document was begun again, without a file and without a network.
+        """
+        try:
+            begun = self.read(stored, SharingState(self._owner)).keys
+        except KeyringRefusedError:
+            return
+        shared = begun.key_ids.keys() & known.key_ids.keys()
+        if any(begun.key_ids[epoch] != known.key_ids[epoch] for epoch in shared):
+            raise KeyringRefusedError(
+                "the relay has one with other keys, of the same document begun earlier; open it"
+                " without the file that is here, while the relay can be reached"
+            )
 
     def _open(self, keyring: object, state: SharingState) -> ContentKeys:
         return open_keyring(
