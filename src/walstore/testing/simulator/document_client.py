@@ -210,7 +210,10 @@ class DocumentClient:
         """Read what is new, and keep how far that is."""
         if self.document is None:
             return
-        folded = await self.document.pull()
+        document, self.line.has_fallen_behind = self.document, False
+        folded = await document.pull()
+        is_noticed = document.is_read_only or not self.line.has_fallen_behind
+        demand(is_noticed, f"{self.name} was not told that the log was rolled back")
         if self.document is not None:
             self.marks = self.document.marks
         self._trace(self.name, "pulled", folded)
