@@ -8,6 +8,8 @@ from random import Random
 
 from walstore.document import WalDocument
 from walstore.document.events import Displaced, Event, Gap, Rejection
+from walstore.document.faults import RejectedElementsError
+from walstore.document.opening import PrunedLogError
 from walstore.errors import WalStoreError
 from walstore.relay.reading import LogSource
 from walstore.sealed.keys import ContentKeys
@@ -155,10 +157,18 @@ class DocumentWorld:
         try:
             await work  # type: ignore[misc]
         except WalStoreError as error:
-            if not is_documented(error, is_hostile=bool(self._rates.hostility)):
+            if not self._is_documented(error):
                 raise
         finally:
             NODE.reset(token)
+
+    def _is_documented(self, error: WalStoreError) -> bool:
+        if isinstance(error, PrunedLogError) and self._is_sealed:
+            # The snapshot that stands for what is gone is sealed with a key that is not here yet.
+            return True
+        if isinstance(error, RejectedElementsError) and self._revoked:
+            return True
+        return is_documented(error, is_hostile=bool(self._rates.hostility))
 
     async def _check(self, there: list[DocumentClient]) -> None:
         truth = await self._truth()

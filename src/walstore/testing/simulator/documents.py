@@ -13,7 +13,7 @@ from random import Random
 
 from walstore.errors import WalStoreError
 from walstore.sealed.keys import ContentKeys
-from walstore.testing.simulator.document_client import DocumentClient, is_documented
+from walstore.testing.simulator.document_client import DocumentClient
 from walstore.testing.simulator.document_world import DocumentWorld
 from walstore.testing.simulator.rates import HOSTILE
 from walstore.testing.simulator.scenario import Step
@@ -97,7 +97,7 @@ class DocumentFleet(DocumentWorld):
             await self._acted(step, client, chance)
         except WalStoreError as error:
             self._trace(client.name, "failed", f"{step.kind} {type(error).__name__}")
-            if not is_documented(error, is_hostile=bool(self._rates.hostility)):
+            if not self._is_documented(error):
                 self._note(error)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a fault
             self._note(error)
