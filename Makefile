@@ -19,7 +19,7 @@ CORE     := tests/test_compiled.py tests/test_canon.py $(wildcard tests/test_crd
 
 ## test: everything that CI runs, cheapest first; the core in both forms
 test: check
-	$(BIN)/pytest -n $(JOBS) --dist loadgroup
+	$(BIN)/pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 	@$(MAKE) --no-print-directory compiled
 	@if [ -d $(COMPILED)/lib ]; then \
 	  WALSTORE_EXPECT_COMPILED=1 PYTHONPATH=$(COMPILED)/lib $(BIN)/pytest -n $(JOBS) --dist loadgroup $(CORE); \

@@ -1,4 +1,4 @@
-"""What tests share, and which of them run beside one another."""
+"""What tests share, which of them run beside one another, and which begin."""
 
 import pytest
 
@@ -6,9 +6,40 @@ from tests.spark_session import spark
 
 __all__ = ["spark"]
 
+_SPARK = "spark"
+
+# What takes longest begins, so that nobody waits for it at the end.
+_LONG = (
+    _SPARK,
+    "test_spark_cluster.py",
+    "test_simulator.py",
+    "test_spark_kills.py",
+    "test_archive_kills.py",
+    "test_textual_text_area.py",
+    "test_archive_interleavings.py",
+    "test_store_kills.py",
+    "test_relay_kills.py",
+    "test_promises.py",
+    "test_mutants.py",
+    "test_docs.py",
+    "test_packaging.py",
+    "test_compiled.py",
+    "test_textual_editor.py",
+    "test_archive_writers.py",
+)
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the tests of a file together, and all that share the Spark session."""
     for item in items:
-        needs_spark = "spark" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("spark" if needs_spark else item.path.name))
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+    items.sort(key=lambda item: _rank(_group(item)))
+
+
+def _group(item: pytest.Item) -> str:
+    needs_spark = "spark" in getattr(item, "fixturenames", ())
+    return _SPARK if needs_spark else item.path.name
+
+
+def _rank(group: str) -> int:
+    return _LONG.index(group) if group in _LONG else len(_LONG)

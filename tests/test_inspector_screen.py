@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from textual.widgets import DataTable, Static, TabbedContent
 
-from examples.textual_editor.inspector_pictures import take_inspector_pictures
+from examples.inspector_pictures import take_inspector_pictures
 from examples.textual_editor.pictures import ADA as PICTURED_ADA
 from examples.textual_editor.pictures import BO as PICTURED_BO
 from examples.textual_editor.pictures import CLEO, self_contained

@@ -133,7 +133,7 @@ async def test_a_relay_that_lost_everything_is_gone_on_with(
         await relay.lose_all()
         await until_told(ada, ben)
         assert (ada.status.state, ada.status.is_read_only) == ("refused", False)
-        assert "another one under its key" in str(ada.status.rollback)
+        assert "another log under its key" in str(ada.status.rollback)
         # What is written meanwhile waits.
         ada["title"] = "meanwhile"
         await until([ada], lambda: ada.status.unsent == 1)

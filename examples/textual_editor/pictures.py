@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from examples.textual_editor.app import EditorApp
-from examples.textual_editor.inspector_pictures import take_inspector_pictures
+from examples.inspector_pictures import take_inspector_pictures
 from examples.textual_editor.relays import running_relay
 from examples.textual_editor.script import until
 from examples.textual_editor.sessions import Session

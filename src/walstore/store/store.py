@@ -1076,10 +1076,12 @@ class WalStore(StoreEditing):
         if self._document is None:
             return None
         if self._other_log is not None:
-            return "the relay knows nothing of it, and holds another one under its key"
+            return "the relay holds another log under its key, and knows nothing of this one"
         return self._document.rollback
 
     def _reason(self, state: State, network: str) -> str:
+        if self._other_log is not None:
+            return f"{self._other_log}; accept_rollback() goes on with it"
         rollback = self._rollback
         if rollback is not None:
             return f"the log was rolled back: {rollback}; accept_rollback() goes on with it"
