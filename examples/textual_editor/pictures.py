@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from examples.textual_editor.app import EditorApp
 from examples.inspector_pictures import take_inspector_pictures
+from examples.textual_editor.app import EditorApp
 from examples.textual_editor.relays import running_relay
 from examples.textual_editor.script import until
 from examples.textual_editor.sessions import Session
