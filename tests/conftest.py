@@ -1,5 +1,7 @@
 """What tests share, which of them run beside one another, and which begin."""
 
+import gc
+
 import pytest
 
 from tests.spark_session import spark
@@ -34,6 +36,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_group(item)))
     items.sort(key=lambda item: _rank(_group(item)))
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was collected alone: thousands of tests stay until the end.
+
+    Whoever looks for garbage after every test would look through all of it.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _group(item: pytest.Item) -> str:
