@@ -178,6 +178,21 @@ async def test_a_lost_log_is_the_one_before_again_if_accepting_fails(tmp_path: P
         assert ada["title"] == "first"
 
 
+async def test_who_pulls_by_hand_is_told_of_another_log_and_may_accept_it(tmp_path: Path) -> None:
+    async with vault(tmp_path / "relay") as relay, quiet(ADA, relay.url) as ada:
+        ada["title"] = "first"
+        await ada.flush()
+        await ada.pull()
+        await relay.lose_all()
+        await until([ada], lambda: ada.status.state != "offline")
+        with pytest.raises(TransportError, match="another log"):
+            await ada.pull()
+        assert ada.status.rollback is not None
+        assert await ada.accept_rollback() == AcceptedRollback(1, 0)
+        await ada.flush()
+        assert len(await relay.elements()) == 1
+
+
 async def test_what_was_accepted_holds_the_next_time(tmp_path: Path) -> None:
     async with vault(tmp_path / "relay") as relay:
         table = Table(relay, tmp_path, is_on_file=True)

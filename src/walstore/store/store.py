@@ -705,6 +705,9 @@ class WalStore(StoreEditing):
         document = self.document
         try:
             ts = await self._commit(document)
+        except OtherLogError as error:
+            self._other_log = error
+            raise
         finally:
             self._remember_log()
             if self._refusals is not None:
@@ -743,8 +746,12 @@ class WalStore(StoreEditing):
         unreadable = document.unreadable
         try:
             folded = await document.pull()
+            self._other_log = None
             self._folded_since_state += folded
             self._keep_state_if_due()
+        except OtherLogError as error:
+            self._other_log = error
+            raise
         finally:
             self._remember_log()
             self._remember_snapshot(document)
@@ -1092,9 +1099,6 @@ class WalStore(StoreEditing):
 
     def _failed(self, failure: WalStoreError | None) -> None:
         self._failure = failure
-        if failure is None or isinstance(failure, OtherLogError):
-            # That the relay cannot be reached meanwhile changes nothing.
-            self._other_log = failure
         self._tell_status()
 
     def _send_soon(self) -> None:
