@@ -5,6 +5,7 @@ import gc
 import pytest
 
 from tests.spark_session import spark
+from walstore.net.backoff import Backoff
 
 __all__ = ["spark"]
 
@@ -29,6 +30,13 @@ _LONG = (
     "test_textual_editor.py",
     "test_archive_writers.py",
 )
+
+
+@pytest.fixture
+def haste(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever loses a relay tries again at once, unless told otherwise."""
+    hasty = Backoff(quick_ms_min=0, quick_ms_max=2, pause_ms_min=1, pause_ms_max=20, lasting_ms=0)
+    monkeypatch.setattr(Backoff.__new__, "__defaults__", tuple(hasty))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -944,6 +944,27 @@ def test_a_relay_that_keeps_ending_a_subscription_is_asked_less_and_less_often()
     assert 8 <= len(asked) <= 20
 
 
+def test_a_reader_that_goes_back_is_told_at_once_what_is_new() -> None:
+    wire = Wire({DOC: LOG}).connect()
+    wire.client.follow(DOC, 9, wire.now_ms)
+    for ended in (True, True, False):
+        live = [frame for frame in wire.hear() if isinstance(frame, Pull) and frame.is_live]
+        assert len(live) == ended
+        for pull in live:
+            wire.say(Refusal(pull.ref, Code.TOO_MANY, "too many", {}))
+        assert wire.buffered(9) is None
+        page = wire.client.page(DOC, 9, wire.now_ms)
+        wire.hear()
+        wire.say(EndOfStored(page.ref, end(9)))
+    assert wire.buffered(4) is None
+    page = wire.client.page(DOC, 4, wire.now_ms)
+    wire.hear()
+    wire.say(EndOfStored(page.ref, end(4)))
+    (pull,) = wire.hear()
+    assert isinstance(pull, Pull)
+    assert (pull.after, pull.is_live) == (4, True)
+
+
 def test_a_subscription_that_is_not_answered_is_given_up_and_tried_again() -> None:
     wire = Wire({DOC: LOG}).connect()
     pull = wire.follow()

@@ -34,6 +34,8 @@ from walstore.store.rolled_back import AcceptedRollback
 from walstore.store.store import WalStore
 from walstore.wire.envelope import read_header
 
+pytestmark = pytest.mark.usefixtures("haste")
+
 # ── two clients of a relay ─────────────────────────────────────────────────────────────
 
 

@@ -182,6 +182,9 @@ class Following:
 
     def read(self, checkpoint: int) -> Sequence[RawElement] | Waiting | None:
         """The elements above a checkpoint; None if only the relay knows them."""
+        if checkpoint < self.asked:
+            # Whoever goes back takes the log as it is: what was refused may go well now.
+            self._failures = self._held_until_ms = 0
         self.asked = checkpoint
         if not self._start <= checkpoint <= self._end:
             return None
