@@ -11,9 +11,12 @@ SPARK  := $(if $(or $(JAVA_HOME),$(shell command -v java)),spark,spark-java)
 
 # The inner modules as C, beside a copy of all others: what a wheel built with WALSTORE_COMPILE=1 holds.
 COMPILED := .cache/compiled
-HOT      := src/walstore/canon.py $(wildcard src/walstore/crdt/*.py src/walstore/reconcile/*.py)
+HOT      := src/walstore/canon.py $(wildcard src/walstore/crdt/*.py src/walstore/reconcile/*.py) \
+            src/walstore/wire/keystrokes.py src/walstore/signed/chain.py
 CORE     := tests/test_compiled.py tests/test_canon.py $(wildcard tests/test_crdt_*.py tests/test_packed_*.py \
-            tests/test_reconcile_*.py tests/test_document_laws.py tests/test_document_bases.py)
+            tests/test_reconcile_*.py tests/test_document_laws.py tests/test_document_bases.py \
+            tests/test_*_keystrokes.py tests/test_signed_chain.py)
+FLEETS   := tests/test_simulator.py::test_whatever_goes_wrong_everybody_agrees_in_the_end
 
 .PHONY: test check compiled demo serve screenshot bench sim mutants torture clean
 
@@ -22,7 +25,7 @@ test: check
 	$(BIN)/pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 	@$(MAKE) --no-print-directory compiled
 	@if [ -d $(COMPILED)/lib ]; then \
-	  WALSTORE_EXPECT_COMPILED=1 PYTHONPATH=$(COMPILED)/lib $(BIN)/pytest -n $(JOBS) --dist loadgroup $(CORE); \
+	  WALSTORE_EXPECT_COMPILED=1 PYTHONPATH=$(COMPILED)/lib $(BIN)/pytest -n $(JOBS) --dist loadgroup $(FLEETS) $(CORE); \
 	fi
 
 ## compiled: the inner modules as C, in .cache; nothing where there is no C compiler
@@ -37,6 +40,7 @@ compiled: $(STAMP)
 
 $(COMPILED)/.built: setup.py $(HOT) | $(STAMP)
 	rm -rf $(COMPILED)/ext
+	@echo "Compiling the inner modules, once for each change of them: a few minutes …"
 	WALSTORE_COMPILE=1 $(BIN)/python setup.py --quiet build_ext --build-lib $(COMPILED)/ext
 	@touch $@
 
@@ -83,10 +87,12 @@ clean:
 
 # Running it takes less than working on it: no Spark, no linters.
 $(LIGHT): pyproject.toml | $(BIN)/python
+	@echo "Setting up $(VENV), once: a minute or so …"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[all]'
 	@touch $@
 
 $(STAMP): pyproject.toml | $(BIN)/python
+	@echo "Setting up $(VENV) with Spark and what tests need, once: a few minutes …"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[all,dev,$(SPARK)]'
 	@touch $@ $(LIGHT)
 

@@ -40,6 +40,8 @@ async def todo(options: argparse.Namespace) -> int:
                 return 2
         for number, task in enumerate(tasks, 1):
             print(f"{number:>3} {'☑' if task['done'] else '☐'} {task['what']}")
+        if not tasks:
+            print("nothing to do; say `add WHAT`", file=sys.stderr)
         await store.flush()
     return 0
 

@@ -84,7 +84,7 @@ def verdict(ada: Person, bo: Person, *, exchanged: list[bytes]) -> int:
         print(f"      {ada.name:<4} sha256 {hashlib.sha256(left).hexdigest()}")
         print(f"      {bo.name:<4} sha256 {hashlib.sha256(right).hexdigest()}")
     print(f"   Exchanged: {sum(map(len, exchanged))} bytes in {len(exchanged)} messages\n")
-    print("This is the core. The editor that puts such a document on a screen is still to come.")
+    print("This is the core. `make demo` puts such a document on a screen.")
     return 0 if documents[0] == documents[1] and states[0] == states[1] else 1
 
 

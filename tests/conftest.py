@@ -23,6 +23,8 @@ _LONG = (
     "test_store_kills.py",
     "test_relay_kills.py",
     "test_promises.py",
+    "test_relay_abuse.py",
+    "test_soak.py",
     "test_mutants.py",
     "test_docs.py",
     "test_packaging.py",

@@ -11,12 +11,14 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from tests.spark_java import quick_java
 
 START_S_MAX = 180.0
 END_S_MAX = 30.0
@@ -33,6 +35,7 @@ SMALL = (
     *("--conf", "spark.executor.memory=512m"),
     *("--conf", f"spark.executor.extraJavaOptions={QUICK}"),
     *("--conf", "spark.sql.shuffle.partitions=2"),
+    *("--conf", "spark.python.daemon.module=walstore.spark.daemon"),
     *("--driver-memory", "512m", "--driver-java-options", QUICK),
 )
 
@@ -47,6 +50,7 @@ def environment() -> dict[str, str]:
     clean = {name: text for name, text in os.environ.items() if not name.startswith("WALSTORE")}
     try:
         prepare_java(clean, cache=cache_directory())
+        clean |= quick_java()
     except JavaMissingError as error:
         pytest.skip(str(error))
     prepare_python(clean)
@@ -142,8 +146,8 @@ def standalone(directory: Path) -> Iterator[str]:
 
 
 @contextmanager
-def connect_server(master: str) -> Iterator[str]:
-    """The address of a server of Spark Connect that works for a master."""
+def connect_server(master: str) -> Iterator[Callable[[], str]]:
+    """A server of Spark Connect that works for a master; what tells its address waits for it."""
     environ = environment()
     start = (
         *(command("spark-submit", environ), "--master", master, "--class", CONNECT, *SMALL),
@@ -151,7 +155,7 @@ def connect_server(master: str) -> Iterator[str]:
         *("--conf", "spark.connect.grpc.binding.port=0"),
     )
     with running(start, r"Spark Connect server started at: (\S+:\d+)", environ) as server:
-        yield f"sc://{server.found()}"
+        yield lambda: f"sc://{server.found()}"
 
 
 def submit(master: str, arguments: Sequence[str], *, directory: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 def spark() -> Iterator[SparkSession]:
     """A session on this machine, with two tasks at a time."""
     pytest.importorskip("pyspark", reason="the extra spark is not installed")
+    from tests.spark_java import quick_java
     from walstore.spark.java import JavaMissingError
     from walstore.spark.session import spark_session
 
@@ -23,6 +25,7 @@ def spark() -> Iterator[SparkSession]:
         # Spark's own imports warn of what they use themselves.
         warnings.simplefilter("ignore")
         try:
+            os.environ.update(quick_java())
             session = spark_session(
                 "local[2,2]",
                 is_quick=True,

@@ -161,8 +161,11 @@ async def test_follow_replaces_once_and_then_tells_what_changes(
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["export", "out"], 1, "is the prefix right?"),
-        (["export", "out", "--prefix", "notes"], 1, "notesmanifest.json is not there"),
+        (["run"], 2, "--config archive.toml"),
+        (["run", "--config", "nowhere.toml"], 2, "nowhere.toml: cannot be read"),
+        (["export", "out"], 1, "does it have a prefix, such as notes/?"),
+        (["export", "out", "--prefix", "note/"], 1, "is the prefix right?"),
+        (["export", "out", "--prefix", "notes"], 1, "is the prefix notes/ meant?"),
         (["export", "nowhere"], 1, "there is no archive"),
         (["export", "nowhere", "--follow"], 1, "there is no archive"),
         (["export", "out", *AT, "--follow", "--output", "x"], 2, "takes no file"),

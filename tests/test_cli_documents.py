@@ -195,9 +195,14 @@ def test_configuration_and_environment_say_what_to_assume(ada: Home) -> None:
     [
         ("init notes", 2, "there is a document called notes already"),
         ("init my/notes", 2, "cannot be a name here"),
-        ("init other --relay localhost:3400", 2, "one is like ws://127.0.0.1:3400"),
+        ("init other --relay localhost:3400", 2, "did you mean ws://localhost:3400?"),
+        ("init other --relay relay.example:80", 2, "did you mean wss://relay.example:80?"),
+        ("init other --relay nonsense", 2, "one is like ws://127.0.0.1:3400"),
+        ("init other --key x__snapshot", 2, "__snapshot names snapshots"),
+        (f"init other --key {'x' * 600}", 2, "not 1 to 512 characters long"),
         ("init other --identity ../key", 2, "cannot be a name here"),
         ("get nots title", 2, "did you mean notes?"),
+        ("get title notes", 2, "notes is one: the document comes first"),
         ("get notes titel", 1, "it has: body, title"),
         ("get notes", 2, "the following arguments are required: name"),
         ("set notes title", 2, "give a value, or --delete"),
@@ -210,6 +215,7 @@ def test_configuration_and_environment_say_what_to_assume(ada: Home) -> None:
         ("show notes --at yesterday", 2, "`walstore log notes` lists them"),
         ("show --at +1", 2, "say of which document"),
         ("edit notes title", 2, "walstore set notes title"),
+        ("edit notes body", 2, "there is no terminal"),
         ("edit nots body", 2, "did you mean notes?"),
         ("edit notes", 2, "the following arguments are required: name"),
         ("undo nots", 2, "did you mean notes?"),
@@ -220,21 +226,27 @@ def test_configuration_and_environment_say_what_to_assume(ada: Home) -> None:
         ("log notes -n many", 2, "'many' is not a number of 1 or more"),
         ("diff notes", 2, "the following arguments are required: VERSION"),
         ("diff notes 17", 2, "the oldest here is +1"),
+        ("diff +1 notes", 2, "notes is one: the document comes first"),
         ("diff nots +1", 2, "did you mean notes?"),
         ("blame notes titel", 1, "it has: body, title"),
         ("blame notes body --at +2", 2, "not sent yet"),
         ("blame notes", 2, "the following arguments are required: name"),
         ("sync notes", 2, "`walstore relay` runs one"),
         ("sync --follow", 2, "say which document"),
-        ("sync notes --relay http://x", 2, "one is like ws://"),
+        ("sync notes --relay http://x", 2, "did you mean ws://x?"),
         ("share notes walstore-card.x", 2, "begins with walstore-card."),
         ("share notes --role king", 2, "invalid choice: 'king'"),
+        ("share walstore-card.x notes", 2, "notes is one: the document comes first"),
+        ("share notes walstore-invitation.x", 2, "this is an invitation; ask for the line"),
+        ("join walstore-card.x", 2, "this is a card; hand it to the owner"),
         ("join walstore-invitation.x", 2, "begins with walstore-invitation."),
         ("join", 2, "the following arguments are required: invitation"),
         ("revoke notes bo", 2, "--relay ws://host:port"),
         ("revoke notes", 2, "the following arguments are required: member"),
         ("verify nots", 2, "did you mean notes?"),
-        ("verify diary.txt", 1, "this is not a walstore file"),
+        ("verify diary.txt", 1, "walstore inspect diary.txt"),
+        ("verify missing.db", 2, "missing.db: there is no such file"),
+        ("verify no/such/file", 2, "no/such/file: there is no such file"),
         ("verify", 2, "the following arguments are required"),
         ("compact notes", 2, "--relay ws://host:port"),
         ("compact nots", 2, "did you mean notes?"),
@@ -255,6 +267,31 @@ def test_a_mistake_is_told_with_what_to_do(
     assert (done.code, done.out) == (code, "")
     assert message in done.err
     assert "Traceback" not in done.err
+
+
+def test_a_file_of_somebody_else_gets_no_lock_beside_it(mistaken: Home) -> None:
+    before = sorted(mistaken.root.iterdir())
+    done = mistaken("verify", "diary.txt")
+    assert done.code == 1
+    assert done.err.startswith("walstore verify: diary.txt: ")
+    assert sorted(mistaken.root.iterdir()) == before
+
+
+def test_a_new_text_is_said_to_be_new(mistaken: Home) -> None:
+    done = mistaken.ok("edit", "notes", "bdoy", EDITOR="true", VISUAL="")
+    assert "notes has nothing called bdoy yet" in done.err
+    assert "nothing was changed" in done.err
+    done = mistaken.ok("edit", "notes", "body", EDITOR="true", VISUAL="")
+    assert done.err == "nothing was changed\n"
+
+
+def test_who_is_made_an_identity_is_told_so(ada: Home) -> None:
+    first = ada.ok("init", "notes")
+    assert str(ada.data / "identities" / "default.json") in first.err
+    again = ada.ok("init", "others")
+    assert "identities" not in again.err
+    mistyped = ada.ok("init", "third", WALSTORE_IDENTITY="defualt")
+    assert "made the identity defualt" in mistyped.err
 
 
 def test_an_editor_that_fails_changes_nothing(mistaken: Home) -> None:

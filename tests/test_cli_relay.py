@@ -21,7 +21,9 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from walstore.canon import canonical_bytes
+from walstore.cli.admin_client import ask_relay
 from walstore.cli.main import main
+from walstore.errors import TransportError
 from walstore.signed import Domain, Identity, sign_bytes, signing_input_of
 from walstore.signed.auth import relay_address, sign_auth
 from walstore.wire.frames import Append, Auth, Hello, Ok, client_frame, read_relay_frame
@@ -217,6 +219,7 @@ def test_a_running_relay_is_compacted_through_its_endpoint(tmp_path: Path) -> No
         code, _, errors = ended(tmp_path, "relay", "compact", "--dry-run")
         assert code == 1
         assert "another relay" in errors
+        assert "walstore relay compact --url http://127.0.0.1:" in errors
         relay.stop()
     code, _, errors = ended(tmp_path, *command, WALSTORE_RELAY_ADMIN_TOKEN=TOKEN)
     assert code == 4
@@ -300,7 +303,36 @@ def test_a_port_that_is_taken_is_said_in_one_line(tmp_path: Path) -> None:
     assert errors.splitlines()[-1].startswith(
         f"walstore relay: cannot listen on 127.0.0.1, port {port}"
     )
+    assert "choose another port" in errors
     assert "Traceback" not in errors
+
+
+def test_a_directory_that_is_not_there_is_said(tmp_path: Path) -> None:
+    place = tmp_path / "nowhere"
+    code, output, errors = ended(tmp_path, "relay", "--port", "0", "--database", f"{place}/x.db")
+    assert (code, output) == (1, "")
+    assert f"{place}: there is no such directory" in errors
+
+
+def test_a_relay_that_says_nothing_is_not_waited_for_long() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(TransportError, match="within 0 s; is it a relay"):
+            ask_relay(url, method="GET", path="/status", token="", timeout_s=0.05)
+    with pytest.raises(TransportError, match="is the relay running"):
+        ask_relay(url, method="GET", path="/status", token="")
+
+
+def test_who_compacts_says_how_long_to_wait(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WALSTORE_RELAY_ADMIN_TOKEN", TOKEN)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        assert main(["relay", "compact", "--url", url, "--timeout", "1"]) == 4
+    shown = capsys.readouterr()
+    assert "waiting for up to 1 s" in shown.err
+    assert "within 1 s" in shown.err
 
 
 def test_a_database_that_is_none_is_said_in_one_line(tmp_path: Path) -> None:
@@ -329,7 +361,7 @@ def test_what_is_no_command_is_told_which_there_are(
     assert main(arguments) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert "relay" in shown.err
+    assert "walstore --help" in shown.err or "  relay " in shown.err
 
 
 def _python(directory: Path, code: str) -> tuple[int, str, str]:

@@ -159,7 +159,7 @@ def test_an_archive_is_checked_as_well(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["verify", str(out), "--prefix", "notes/", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["sound"]
     assert main(["verify", str(out)]) == 1
-    assert "is the prefix right?" in capsys.readouterr().err
+    assert "does it have a prefix, such as notes/?" in capsys.readouterr().err
     (out / "notes" / "manifest.json").write_text("nonsense")
     assert main(["verify", "--prefix", "notes/", str(out)]) == 3
 

@@ -163,10 +163,24 @@ def test_without_its_relay_a_document_goes_on(ada: Home, bo: Home, relay: str) -
     assert written.code == 4
     assert written.err.startswith("wrote title in notes\n")
     assert "2 unsent, kept here" in written.err
+    assert "is the relay running" in written.err
     # Another relay is as good.
-    assert ada.ok("sync", "notes", "--relay", relay, "--json").json["sent"] == 2
+    moved = ada.ok("sync", "notes", "--relay", relay, "--json")
+    assert moved.json["sent"] == 2
+    assert f"it was {NOBODY}" in moved.err
     let_in(ada, "notes", bo)
     assert bo.ok("get", "notes", "title").out == "Picnic!\n"
+
+
+def test_who_joins_without_a_network_is_told_to_join_again(ada: Home, bo: Home, relay: str) -> None:
+    ada.ok("init", "notes", "--relay", relay)
+    line = ada.ok("share", "notes", card_of(bo)).out.strip()
+    done = bo("join", line, "--relay", NOBODY)
+    assert (done.code, done.out) == (4, "")
+    # There is no such document yet, so there is nothing to sync.
+    assert "walstore join, with the same invitation" in done.err
+    assert "walstore sync" not in done.err
+    assert bo.ok("join", line).out == "notes\n"
 
 
 def test_following_keeps_a_document_in_step_and_leaves_it_to_others(
@@ -250,13 +264,14 @@ def test_mistakes_about_others_are_told_with_what_to_do(ada: Home, bo: Home, rel
     line = ada.ok("share", "notes", card_of(bo)).out.strip()
     for home, arguments, message in (
         (ada, ["share", "notes", key], "this is a public key; ask for the line"),
-        (ada, ["share", "notes", card_of(ada)], "owner"),
+        (ada, ["share", "notes", card_of(ada)], "this is your own card"),
         (ada, ["share", "notes", ada.ok("keygen", "c").out.strip(), "--as", "bo"], "another --as"),
         (ada, ["revoke", "notes", "cleo"], "the members are: bo"),
         (ada, ["join", line], "give the owner your card"),
         (bo, ["join", line], "there is a document called notes already"),
-        (bo, ["share", "notes", card_of(ada)], "only the owner"),
-        (bo, ["revoke", "notes", key], "only the owner"),
+        (bo, ["share", "notes", card_of(ada)], "only its owner"),
+        (bo, ["revoke", "notes", key], "only its owner"),
+        (ada, ["compact", "notes"], "there is nothing to sign"),
     ):
         done = home(*arguments)
         assert (done.code, done.out) == (2, ""), done

@@ -24,6 +24,7 @@ SHOWN = "python no-run"
 
 _FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,})(?P<words>[^`]*)$")
 _LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
+_PICTURE = re.compile(r"\b(?:src|srcset)=\"(?P<path>[^\"\s]+)\"")
 _COMMAND = re.compile(r"`make (?:[A-Z]+=\S+ )*(?P<target>[a-z]+)|^make (?P<line>[a-z]+)", re.M)
 _PATH = re.compile(r"`(?P<path>(?:src|tests|examples|benchmarks|docs)/[\w./]+)`")
 
@@ -91,6 +92,30 @@ def test_the_links_of_a_document_lead_somewhere(document: Path) -> None:
         target = match["target"].partition("#")[0]
         if target and "://" not in target:
             assert (document.parent / target).exists(), target
+
+
+@per_document()
+def test_the_headings_that_a_document_points_to_exist(document: Path) -> None:
+    for match in _LINK.finditer(document.read_text(encoding="utf-8")):
+        target, _, heading = match["target"].partition("#")
+        if heading and "://" not in target:
+            assert heading in headings(document.parent / target if target else document), match[0]
+
+
+def headings(document: Path) -> set[str]:
+    """What the headings of a document are called in links, as code hosts make it of them."""
+    text = document.read_text(encoding="utf-8")
+    for block in fenced_blocks(text):
+        text = text.replace(block.text, "") if block.text else text
+    words = (match[1].strip().lower() for match in re.finditer(r"^#+ (.+)$", text, re.M))
+    return {re.sub(r"[^\w -]", "", each).replace(" ", "-") for each in words}
+
+
+@per_document()
+def test_the_pictures_of_a_document_exist(document: Path) -> None:
+    for match in _PICTURE.finditer(document.read_text(encoding="utf-8")):
+        if "://" not in match["path"]:
+            assert (document.parent / match["path"]).exists(), match["path"]
 
 
 @per_document()

@@ -960,9 +960,9 @@ def test_a_reader_that_goes_back_is_told_at_once_what_is_new() -> None:
     page = wire.client.page(DOC, 4, wire.now_ms)
     wire.hear()
     wire.say(EndOfStored(page.ref, end(4)))
-    (pull,) = wire.hear()
-    assert isinstance(pull, Pull)
-    assert (pull.after, pull.is_live) == (4, True)
+    (again,) = wire.hear()
+    assert isinstance(again, Pull)
+    assert (again.after, again.is_live) == (4, True)
 
 
 def test_a_subscription_that_is_not_answered_is_given_up_and_tried_again() -> None:

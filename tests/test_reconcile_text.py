@@ -177,6 +177,22 @@ def test_edits_in_a_long_periodic_text_are_followed() -> None:
     assert size(hunks) == 20
 
 
+@pytest.mark.parametrize(("removed", "inserted"), [(1, "#"), (0, "#"), (1, "")])
+def test_single_edits_all_over_a_long_text_are_one_hunk_each(removed: int, inserted: str) -> None:
+    chance = random.Random(1)
+    old = "".join(chance.choices("etaoinshrdlu  ,.\n", k=20_000))
+    places = [100 + 300 * number for number in range(60)]
+    parts, end = [], 0
+    for place in places:
+        # A mark of its own, so that there is one place only where the edit can be.
+        old = f"{old[:place]}~{old[place + 1 :]}"
+        parts += [old[end:place], inserted]
+        end = place + removed
+    new = "".join([*parts, old[end:]])
+    hunks = diff_text(old, new)
+    assert hunks == [Hunk(place, removed, inserted) for place in places]
+
+
 def test_every_line_indented_keeps_every_line() -> None:
     chance = random.Random(2)
     lines = ["".join(chance.choices("abcdefgh ", k=40)) for _ in range(1_000)]

@@ -14,6 +14,7 @@ from walstore.relay.log import log_id
 from walstore.relay.rates import Penalties, TokenBucket
 from walstore.relay.roles import Roles
 from walstore.relay.session import (
+    REFUSED_FRAMES,
     Drop,
     KeepGrant,
     Order,
@@ -185,6 +186,15 @@ def test_one_connection_proves_only_so_many_keys() -> None:
     session = proved(new_session(limits=Limits(keys_max=2)), ANNA, BEN)
     assert code_of(said(session, auth(CARL))) is Code.TOO_MANY
     proved(session, ANNA)
+
+
+def test_a_key_is_verified_once_however_often_it_is_proved() -> None:
+    session = proved(new_session(limits=Limits(faults_max=0)), ANNA)
+    answer = Reply(Ok("auth", {"key": ANNA.public_key}))
+    # It would not pass, if anybody looked.
+    unsigned = Auth("auth", ANNA.public_key, "A" * 86 + "==")
+    assert [said(session, unsigned) for _ in range(50)] == [[answer]] * 50
+    assert session.keys == {ANNA.public_key}
 
 
 def test_who_is_dropped_for_faults_has_to_wait() -> None:
@@ -498,6 +508,19 @@ def test_frames_are_read_no_faster_than_the_pace() -> None:
     assert waited[:5] == [0] * 5
     # After the burst, each frame takes its hundredth of a second.
     assert sum(waited) == 20 * 10
+
+
+def test_who_is_refused_has_a_tenth_of_the_pace() -> None:
+    def waited_ms(session: Session) -> int:
+        now_ms = NOW_MS
+        for _ in range(11):
+            now_ms += session.pace(now_ms)
+            said(session, PULL, now_ms)
+        return now_ms - NOW_MS
+
+    limits = Limits(frames_per_second=1000, frames_burst=1)
+    assert waited_ms(new_session(limits=limits)) == 10 * REFUSED_FRAMES
+    assert waited_ms(proved(new_session(limits=limits), ANNA)) == 10
 
 
 def test_the_pace_recovers_but_never_beyond_the_burst() -> None:

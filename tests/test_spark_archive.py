@@ -136,7 +136,7 @@ def test_a_task_that_dies_after_writing_is_tried_again(spark: SparkSession, tmp_
     died = tmp_path / "died"
 
     def write_and_die(work: Any, batches: Any) -> Any:
-        messages = list(work.write_diffs(batches))
+        messages = list(work.write_events(batches))
         if messages and not died.exists():
             died.touch()
             # As a machine does that goes: what it has written is there, and nobody was told.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -40,7 +40,14 @@ def workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def master(workers: Path) -> Iterator[str]:
+def server() -> Iterator[Callable[[], str]]:
+    """A server of Spark Connect, which starts while others work."""
+    with connect_server("local[2]") as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def master(workers: Path, server: object) -> Iterator[str]:
     """A master with two workers."""
     with standalone(workers) as address:
         yield address
@@ -68,7 +75,6 @@ def test_a_submitted_archive_is_the_plain_engine_s_byte_for_byte(
     assert all(list((workers / name).glob("app-*/*")) for name in ("worker-1", "worker-2"))
 
 
-def test_all_of_it_works_over_spark_connect(tmp_path: Path) -> None:
+def test_all_of_it_works_over_spark_connect(server: Callable[[], str], tmp_path: Path) -> None:
     pytest.importorskip("grpc", reason="the extra spark-connect is not installed")
-    with connect_server("local[2]") as address:
-        run_python("tests.spark_over_connect", address, str(tmp_path))
+    run_python("tests.spark_over_connect", server(), str(tmp_path))

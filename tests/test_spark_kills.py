@@ -4,9 +4,10 @@
   is killed at a random moment of its life: the driver alone, whose Java and tasks notice later, or
   everything at once, as a power cut does.
 - A kill counts if something was committed since the one before.
+- A folded and a sealed archive are written at the same time, each by drivers of its own.
 
-A life takes as long as a Java takes to start. `WALSTORE_SPARK_KILLS` says how many; the seed is
-printed.
+A life takes as long as a Java takes to start. `WALSTORE_SPARK_KILLS` says how many end by a kill,
+for both archives together; the seed is printed.
 """
 
 from __future__ import annotations
@@ -25,36 +26,37 @@ from pathlib import Path
 import pytest
 
 from tests.relay_process import forking
+from tests.spark_java import quick_java
 from walstore.archive.checking import check_archive
 from walstore.archive.local import LocalDestination
 from walstore.archive.reader import Archive, ArchiveNotFoundError
 from walstore.document import ALLOW_ANY, WalDocument
-from walstore.errors import UsageError
 from walstore.net.websocket import WebSocketTransport
 from walstore.relay.reading import opened_source
 from walstore.signed import Identity
 
 pytest.importorskip("pyspark", reason="the extra spark is not installed")
 
-KILLS = int(os.environ.get("WALSTORE_SPARK_KILLS", "3"))
+KILLS = int(os.environ.get("WALSTORE_SPARK_KILLS", "6"))
 SEED = int(os.environ.get("WALSTORE_SPARK_KILLS_SEED", "0")) or time.time_ns() % 10**6
+MODES = ("folded", "sealed")
 DOCUMENTS = 40
 # How often a life commits, and how long it goes on after that: what there is at its start is the
 # first commit, and the stream makes the others.
 COMMITS = (1, 3)
-LIFE_S = (0.0, 1.0)
+LIFE_S = (0.0, 0.5)
 # How long it may take to that, on a busy machine.
 PATIENCE_S = 240.0
-# Somebody who types quickly, not somebody who floods.
-EDIT_S = 0.01
+# Somebody who types, not somebody who floods.
+EDIT_S = 0.05
 
 WRITER = Identity.from_seed(bytes([1]) * 32)
 
 CONFIG = """
 [source]
-database = "relay.db"
+database = "../relay.db"
 prefix = "notes/"
-identity = "archive.key"
+identity = "../archive.key"
 
 [archive]
 table = "notes"
@@ -106,38 +108,39 @@ class Fleet:
         await document.commit()
 
 
-def require_java() -> None:
-    from walstore.spark.java import JavaMissingError, prepare_java
-
-    try:
-        prepare_java(dict(os.environ), cache=Path())
-    except JavaMissingError as error:
-        pytest.skip(str(error))
-    except UsageError as error:
-        pytest.fail(str(error))
-
-
-@pytest.mark.parametrize("mode", ["folded", "sealed"])
-async def test_a_driver_that_is_killed_again_and_again_loses_and_doubles_nothing(
-    tmp_path: Path, mode: str
+async def test_drivers_that_are_killed_again_and_again_lose_and_double_nothing(
+    tmp_path: Path,
 ) -> None:
-    require_java()
+    environ = _environment()
     print(f"WALSTORE_SPARK_KILLS_SEED={SEED}")
     rng = random.Random(SEED)
     Identity.from_seed(bytes([9]) * 32).save(tmp_path / "archive.key")
-    (tmp_path / "archive.toml").write_text(CONFIG.format(mode=mode))
     with forking(tmp_path) as forker:
         relay = await forker.start("--database", "relay.db")
         async with WebSocketTransport(relay.url, identity=WRITER) as transport:
             fleet = Fleet(transport, rng)
             await fleet.begin()
-            archive = Archive(LocalDestination(tmp_path / "first"), "notes/")
-            async with _going_on(fleet):
-                for _ in range(KILLS if mode == "folded" else max(KILLS // 3, 1)):
-                    await _live_and_die(tmp_path, archive, rng)
-            # The last one is asked to end, and all is there.
-            await _live_and_end(tmp_path, archive)
-            await _check(tmp_path, mode, fleet)
+            lines = [Line(tmp_path / mode, mode, environ, rng.getrandbits(32)) for mode in MODES]
+            async with _going_on(fleet), asyncio.TaskGroup() as group:
+                for number, line in enumerate(lines):
+                    group.create_task(line.die((KILLS + number) // len(MODES)))
+            # The last ones are asked to end, and all is there.
+            async with asyncio.TaskGroup() as group:
+                for line in lines:
+                    group.create_task(line.end())
+            assert sum(line.kills for line in lines) == KILLS
+            for line in lines:
+                await _check(line.directory, line.mode, fleet)
+
+
+def _environment() -> dict[str, str]:
+    from walstore.spark.java import JavaMissingError
+
+    clean = {name: text for name, text in os.environ.items() if "WALSTORE" not in name}
+    try:
+        return clean | quick_java()
+    except JavaMissingError as error:
+        pytest.skip(str(error))
 
 
 @asynccontextmanager
@@ -153,73 +156,85 @@ async def _going_on(fleet: Fleet) -> AsyncIterator[None]:
                 await document.commit()
 
 
-def _start(directory: Path) -> subprocess.Popen[bytes]:
-    command = (
-        "import sys; from walstore.cli.main import main; sys.exit(main(sys.argv[1:]))",
-        *("spark", "archive", "--config", "archive.toml", "--master", "local[2]", "--quick"),
-        *("--stream", "--trigger", "100ms", "--checkpoint", "checkpoint"),
-    )
-    clean = {name: text for name, text in os.environ.items() if "WALSTORE" not in name}
-    with (directory / "driver.txt").open("ab") as said:
-        return subprocess.Popen(
-            [sys.executable, "-c", *command],
-            cwd=directory,
-            env=clean,
-            stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
-            start_new_session=True,
-        )
+class Line:
+    """Drivers that write one archive, each after the death of the one before."""
 
+    def __init__(self, directory: Path, mode: str, environ: dict[str, str], seed: int) -> None:
+        directory.mkdir()
+        (directory / "archive.toml").write_text(CONFIG.format(mode=mode))
+        self.directory, self.mode, self.kills = directory, mode, 0
+        self._environ, self._rng = environ, random.Random(seed)
+        self._archive = Archive(LocalDestination(directory / "first"), "notes/")
 
-async def _live_and_die(directory: Path, archive: Archive, rng: random.Random) -> None:
-    driver = _start(directory)
-    try:
-        for _ in range(rng.randint(*COMMITS)):
-            await _moved(directory, driver, archive)
-        await asyncio.sleep(rng.uniform(*LIFE_S))
-        assert driver.poll() is None, _said(directory)
-    finally:
-        if rng.random() < 0.5:
-            # Its Java finds out by itself, and its tasks may still be writing.
-            driver.kill()
-        else:
-            os.killpg(driver.pid, signal.SIGKILL)
-        driver.wait()
+    async def die(self, times: int) -> None:
+        """Live and be killed, so many times."""
+        for _ in range(times):
+            await self._live_and_die()
+            self.kills += 1
 
-
-async def _live_and_end(directory: Path, archive: Archive) -> None:
-    driver = _start(directory)
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            while not await _has_all(archive, directory / "relay.db"):
-                assert driver.poll() is None, _said(directory)
-                await asyncio.sleep(0.05)
-        driver.terminate()
-        code = await asyncio.wait_for(asyncio.to_thread(driver.wait), PATIENCE_S)
-        assert code == 0, _said(directory)
-    finally:
-        if driver.poll() is None:
-            os.killpg(driver.pid, signal.SIGKILL)
+    async def _live_and_die(self) -> None:
+        rng, driver = self._rng, self._start()
+        try:
+            for _ in range(rng.randint(*COMMITS)):
+                await self._moved(driver)
+            await asyncio.sleep(rng.uniform(*LIFE_S))
+            assert driver.poll() is None, self._said()
+        finally:
+            if rng.random() < 0.5:
+                # Its Java finds out by itself, and its tasks may still be writing.
+                driver.kill()
+            else:
+                os.killpg(driver.pid, signal.SIGKILL)
             driver.wait()
+
+    async def end(self) -> None:
+        """Live until all is archived, and end when asked to."""
+        driver = self._start()
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while not await _has_all(self._archive, self.directory.parent / "relay.db"):
+                    assert driver.poll() is None, self._said()
+                    await asyncio.sleep(0.05)
+            driver.terminate()
+            code = await asyncio.wait_for(asyncio.to_thread(driver.wait), PATIENCE_S)
+            assert code == 0, self._said()
+        finally:
+            if driver.poll() is None:
+                os.killpg(driver.pid, signal.SIGKILL)
+                driver.wait()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        command = (
+            "import sys; from walstore.cli.main import main; sys.exit(main(sys.argv[1:]))",
+            *("spark", "archive", "--config", "archive.toml", "--master", "local[2]", "--quick"),
+            *("--stream", "--trigger", "100ms", "--checkpoint", "checkpoint"),
+        )
+        with (self.directory / "driver.txt").open("ab") as said:
+            return subprocess.Popen(
+                [sys.executable, "-c", *command],
+                cwd=self.directory,
+                env=self._environ,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                start_new_session=True,
+            )
+
+    async def _moved(self, driver: subprocess.Popen[bytes]) -> None:
+        before = await _head(self._archive)
+        async with asyncio.timeout(PATIENCE_S):
+            while await _head(self._archive) == before:
+                assert driver.poll() is None, self._said()
+                await asyncio.sleep(0.01)
+
+    def _said(self) -> str:
+        return (self.directory / "driver.txt").read_text(errors="replace")[-4000:]
 
 
 async def _has_all(archive: Archive, database: Path) -> bool:
     async with opened_source(database) as source:
         head = (await source.status()).head_seq
     return (await _head(archive))[1] >= head
-
-
-async def _moved(directory: Path, driver: subprocess.Popen[bytes], archive: Archive) -> None:
-    before = await _head(archive)
-    async with asyncio.timeout(PATIENCE_S):
-        while await _head(archive) == before:
-            assert driver.poll() is None, _said(directory)
-            await asyncio.sleep(0.01)
-
-
-def _said(directory: Path) -> str:
-    return (directory / "driver.txt").read_text(errors="replace")[-4000:]
 
 
 async def _head(archive: Archive) -> tuple[int, int]:

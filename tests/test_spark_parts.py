@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from walstore.archive.buckets import bucket_of_first
 from walstore.archive.manifest import Part
 from walstore.archive.manifest_json import write_manifest
 from walstore.archive.wiring import Wiring
+from walstore.archive.writer import Committed
 from walstore.canon import parse
 
 pa = pytest.importorskip("pyarrow", reason="the extra spark is not installed")
@@ -94,9 +94,9 @@ def test_parts_are_the_plain_engine_s_however_batches_are_cut(
         manifest=write_manifest(committed.manifest),
         epoch=committed.manifest.epoch,
     )
-    told = messages(work.write_diffs(batches(work, rows_max=rows_max)))
+    told = messages(work.write_events(batches(work, rows_max=rows_max)))
     for number in set(range(work.parts)) - told.keys():
-        told[number] = asyncio.run(work.empty_diff(number))
+        told[number] = asyncio.run(work.write_empty(number))
     mine = {part.key: part.sha256 for each in told.values() for part in read_parts(each).values()}
     again = bench.run_plain()
     assert again is not None
@@ -115,35 +115,63 @@ def test_a_task_that_is_tried_again_stores_nothing_more(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.write(random.Random(1), 30)
     work = work_of(bench)
-    told = messages(work.write_diffs(batches(work)))
+    told = messages(work.write_events(batches(work)))
     before = bench.files()
-    assert messages(work.write_diffs(batches(work))) == told
+    assert messages(work.write_events(batches(work))) == told
     assert bench.files() == before
 
 
-def test_bases_take_in_diffs_and_parts_in_which_nothing_has_happened(tmp_path: Path) -> None:
+def keys_of(committed: Committed) -> dict[str, list[Part]]:
+    return {name: list(parts) for name, parts in committed.artifact.formats.items()}
+
+
+def test_what_begins_an_archive_is_a_base_and_was_no_diff(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.write(random.Random(2), 40)
     work = work_of(bench)
-    told = messages(work.write_diffs(batches(work)))
-    assert len(told) < work.parts
+    told = messages(work.write_events(batches(work)))
+    assert 0 < len(told) < work.parts
+    for number in set(range(work.parts)) - told.keys():
+        told[number] = asyncio.run(work.write_empty(number))
+    mine = stored(bench)
+    committed = bench.run_plain()
+    assert committed is not None
+    for name, parts in keys_of(committed).items():
+        assert [read_parts(told[number])[name] for number in range(work.parts)] == parts
+    assert mine == stored(bench)
+    assert sum(_number(each, "churn") for each in told.values()) == committed.artifact.churn
+
+
+def begun(bench: Bench, rng: random.Random) -> PartWork:
+    """A window that goes on from an archive."""
+    bench.write(rng, 40)
+    committed = bench.run_plain()
+    assert committed is not None
+    bench.write(rng, 2)
+    manifest = committed.manifest
+    head, text = manifest.head_position, write_manifest(manifest)
+    return work_of(bench, since=head, manifest=text, epoch=manifest.epoch)
+
+
+def test_bases_take_in_diffs_and_parts_in_which_nothing_has_happened(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, snapshot={"max_churn_records": 1})
+    work = begun(bench, random.Random(2))
+    told = messages(work.write_events(batches(work)))
+    assert 0 < len(told) < work.parts
     rows = [{"part": each, "message": told.get(each, "")} for each in range(work.parts)]
     given = iter([pa.RecordBatch.from_pylist(rows, schema=MESSAGE_SCHEMA)])
     found = messages(work.write_bases(given))
     committed = bench.run_plain()
     assert committed is not None
-    expected: dict[str, list[Part]] = defaultdict(list)
-    for name, each in committed.artifact.formats.items():
-        expected[name] += each
-    for name, parts in expected.items():
+    assert committed.artifact.is_base
+    for name, parts in keys_of(committed).items():
         assert [read_parts(found[number])[name] for number in range(work.parts)] == parts
 
 
 def test_a_diff_that_is_gone_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    bench.write(random.Random(3), 20)
-    work = work_of(bench)
-    told = messages(work.write_diffs(batches(work)))
+    work = begun(bench, random.Random(3))
+    told = messages(work.write_events(batches(work)))
     number, message = next(iter(told.items()))
     (place,) = Wiring({}).destinations(work.destinations)
     for part in read_parts(message).values():
@@ -162,7 +190,7 @@ def test_what_was_rejected_is_counted_and_told_as_far_as_it_fits(
     bench = Bench(tmp_path, parts=1)
     bench.write(random.Random(4), 80)
     work = work_of(bench)
-    (message,) = messages(work.write_diffs(batches(work))).values()
+    (message,) = messages(work.write_events(batches(work))).values()
     found: Any = parse(message)
     assert found["rejected"] > len(found["rejections"]) == 2
     assert ARCHIVE.public_key not in message
@@ -172,6 +200,6 @@ def test_without_events_there_is_nothing_to_do(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.write(random.Random(0), 0)
     work = work_of(bench)
-    assert list(work.write_diffs(iter([]))) == []
+    assert list(work.write_events(iter([]))) == []
     assert list(work.write_bases(iter([]))) == []
     assert stored(bench) == set()

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from textual import events
 from textual.widgets import Input, OptionList, Static
 
 from examples.textual_editor.panels import People, Status
@@ -200,6 +201,16 @@ async def test_tab_passes_over_lists_that_are_empty_and_the_title_is_not_typed_o
         assert app.query_one("#tags").has_focus
         await pilot.press("down", "delete", "u")
         assert app.query_one("#new-tag", Input).value == "u"
+
+
+async def test_what_is_typed_right_after_tab_is_typed_where_tab_went() -> None:
+    async with editing(person("Ada")) as (app, pilot):
+        # As a terminal sends them that has several at once.
+        for key in ("a", "tab", "b", "shift+tab", "c"):
+            app.post_message(events.Key(key, key if len(key) == 1 else None))
+        await until(pilot, lambda: "c" in app.body.text)
+        assert app.body.text == "ac"
+        assert app.query_one("#new-tag", Input).value == "b"
 
 
 async def test_a_small_terminal_shows_the_text_or_what_is_beside_it() -> None:

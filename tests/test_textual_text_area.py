@@ -25,7 +25,7 @@ from walstore.document.ports import Body
 from walstore.errors import WalStoreError
 from walstore.net.memory_presence import MemoryPresences
 from walstore.store.change import Splices
-from walstore.store.presence import Cursor, Presence
+from walstore.store.presence import Cursor, Person, Presence
 from walstore.store.store import WalStore
 from walstore.textual import CollabTextArea
 from walstore.textual.carets import Presences
@@ -158,6 +158,9 @@ def test_a_document_reads_and_counts_as_its_text_does(
     assert document.text == text
     assert document.size == len(text)
     assert document.get_size(4) == TextDocument(text).get_size(4)
+    # What is shown as it is is kept once.
+    for raw, line in zip(document._raw, document.lines, strict=True):
+        assert (raw is line) == (raw == line)
     for position in range(len(text) + 1):
         before = text[:position]
         location = before.count("\n"), position - before.rfind("\n") - 1
@@ -732,6 +735,20 @@ def presence_of(store: WalStore, presences: MemoryPresences, session: str) -> Pr
     )
 
 
+class Asked:
+    """A presence that counts how often it is asked who is here."""
+
+    def __init__(self, presence: Presence) -> None:
+        self.move = presence.move
+        self.subscribe = presence.subscribe
+        self.count = 0
+        self._presence = presence
+
+    def others(self) -> list[Person]:
+        self.count += 1
+        return self._presence.others()
+
+
 @asynccontextmanager
 async def watched(
     text: str, *, size: tuple[int, int] = (40, 12)
@@ -763,6 +780,25 @@ async def test_a_remote_caret_is_drawn_with_its_name_and_moves_with_the_text() -
         await pilot.press("x", "enter")
         assert area.carets[0].end == (2, 1)
         assert screen(area)[:3] == ["x", "one", "two   Bo"]
+
+
+async def test_the_others_are_looked_for_once_in_a_frame_however_much_has_changed() -> None:
+    transport, presences = MemoryTransport(), MemoryPresences()
+    async with opened("text", transport) as mine, opened("", transport) as other:
+        await exchange(mine, other)
+        here, there = presence_of(mine, presences, "a"), presence_of(other, presences, "b")
+        asked = Asked(here)
+        app = Editor(mine, asked)
+        async with app.run_test() as pilot:
+            there.set(cursor=Cursor("body", 1), name="Bo")
+            here.look()
+            await pilot.pause()
+            before = asked.count
+            for _ in range(10):
+                mine.edit_text("body", 0, 0, "x")
+            await pilot.pause()
+            assert asked.count == before + 1
+            assert app.area.carets[0].end == (0, 11)
 
 
 async def test_a_caret_stays_where_it_was_last_until_what_is_typed_there_arrives() -> None:

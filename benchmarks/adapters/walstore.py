@@ -184,8 +184,10 @@ async def _signed_exchange(edits: list[Edit]) -> dict[str, float]:
     spent = dict.fromkeys(("send", "receive", "sign alone", "verify alone"), 0.0)
     for position, deleted, inserted in edits:
         start = clock()
-        sender.remove_text(_LIST, position, deleted)
-        sender.insert_text(_LIST, position, inserted)
+        if deleted:
+            sender.remove_text(_LIST, position, deleted)
+        if inserted:
+            sender.insert_text(_LIST, position, inserted)
         await sender.commit()
         sent = clock()
         await receiver.pull()

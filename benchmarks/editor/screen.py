@@ -8,7 +8,8 @@
   behind a key, to seal and send it, falls on the next one.
 - A remote edit's sample begins when the editor last heard from the relay before it was told of the
   edit: it is to read, check, fold and draw it, and whatever else comes until it is drawn. Nobody
-  types here then. What is out of view is not drawn, and makes no sample.
+  types here then. What is out of view is not drawn, and makes no sample. A frame may show several
+  edits: `each` is what there is for each of them.
 - Between the rounds the same piece of work is done again and again, to see how busy the machine is
   with something else: on two cores that others use, all CPU time is longer.
 
@@ -35,6 +36,7 @@ from examples.textual_editor.app import EditorApp
 from examples.textual_editor.sessions import Session
 from walstore import Identity, WalStore
 from walstore.store.change import Change
+from walstore.textual import CollabTextArea
 
 if TYPE_CHECKING:
     from _typeshed import FileDescriptorLike
@@ -133,7 +135,7 @@ class Typist:
         body = self._app.body
 
         def framed() -> None:
-            if self._is_told and not body._repaint_regions and not shown.done():
+            if self._is_told and _is_drawn(body) and not shown.done():
                 shown.set_result(time.process_time() - start)
 
         self._is_told = False
@@ -186,7 +188,7 @@ async def measure(case: Case, hearing: _Hearing) -> Samples:
             app.body.move_cursor((case.line, 12), center=True)
             samples = await _typed(app, case.rounds)
             if case.peers:
-                samples["remote edit"] = await _watched(app, hearing, case.watched_s)
+                samples |= await _watched(app, hearing, case.watched_s)
             return samples
 
 
@@ -228,28 +230,39 @@ def _yardstick_ms() -> float:
     return (time.process_time() - start) * 1000
 
 
-async def _watched(app: _Editor, hearing: _Hearing, seconds: float) -> list[float]:
-    """CPU milliseconds of what others edit in view."""
-    spent: list[float] = []
-    start: float | None = None
+def _is_drawn(body: CollabTextArea) -> bool:
+    """Whether all that has changed is on the screen."""
+    return not body._stale and not body._repaint_regions
+
+
+async def _watched(app: _Editor, hearing: _Hearing, seconds: float) -> Samples:
+    """CPU milliseconds of what others edit in view, in all and for each edit of a frame."""
+    samples: Samples = {"remote edit": [], "each": []}
+    start, edits = 0.0, 0
 
     def told(change: Change) -> None:
-        nonlocal start
-        if change.origin == "remote" and app.body._stale and start is None:
-            start = hearing.heard
+        nonlocal start, edits
+        if change.origin != "remote":
+            return
+        if edits:
+            edits += 1
+        elif app.body._stale:
+            start, edits = hearing.heard, 1
 
     def framed() -> None:
-        nonlocal start
-        if start is not None and not app.body._repaint_regions:
-            spent.append((time.process_time() - start) * 1000)
-            start = None
+        nonlocal edits
+        if edits and _is_drawn(app.body):
+            spent = (time.process_time() - start) * 1000
+            samples["remote edit"].append(spent)
+            samples["each"].append(spent / edits)
+            edits = 0
 
     subscription = app.store.subscribe("body", told)
     app.on_frame = framed
     await asyncio.sleep(seconds)
     app.on_frame = lambda: None
     subscription.close()
-    return spent
+    return samples
 
 
 def main() -> None:

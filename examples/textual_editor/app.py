@@ -51,6 +51,9 @@ class EditorApp(App[None]):
         Binding("f8", "theme", "Theme"),
         Binding("f9", "side", "Side"),
         Binding("ctrl+q", "quit", "Leave", priority=True),
+        # At once, so that what is typed after it is typed where it goes.
+        Binding("tab", "app.focus_next", show=False, priority=True),
+        Binding("shift+tab", "app.focus_previous", show=False, priority=True),
     ]
 
     def __init__(

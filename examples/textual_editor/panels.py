@@ -39,7 +39,7 @@ class People(Static):
 
     def on_mount(self) -> None:
         """Be told who comes and goes."""
-        self._subscription = self._store.presence.subscribe(lambda _: self.show())
+        self._subscription = self._store.presence.subscribe(self._show)
         self.show()
 
     def on_unmount(self) -> None:
@@ -48,10 +48,12 @@ class People(Static):
 
     def show(self) -> None:
         """Show who is here by now."""
-        presence, following = self._store.presence, self._following()
-        me = presence.me
+        self._show(self._store.presence.others())
+
+    def _show(self, others: list[Person]) -> None:
+        me, following = self._store.presence.me, self._following()
         rows = [] if me is None else [(color_of(me), f"{name_of(me)} (you)")]
-        for person in presence.others():
+        for person in others:
             is_followed = following == session_of(person)
             rows.append((color_of(person), name_of(person) + " ← followed" * is_followed))
         # It is asked for with every move of anybody's caret, and seldom says anything else.

@@ -20,7 +20,7 @@ import re
 from collections.abc import Iterator
 from itertools import chain, repeat
 from operator import itemgetter
-from typing import Any, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
 import orjson
 
@@ -31,30 +31,32 @@ from walstore.errors import MalformedError, NotJsonError
 Json: TypeAlias = bool | int | float | str | list[Any] | dict[str, Any] | None
 
 # The largest integer that every peer reads exactly.
-INTEGER_MAX = 2**53 - 1
+INTEGER_MAX: Final = 2**53 - 1
 
 # How many containers a value that an application writes may nest: what still fits when the
 # document is published as a plain snapshot, whose body a server refuses beyond 64 levels.
-VALUE_DEPTH_MAX = 58
+VALUE_DEPTH_MAX: Final = 58
 
 # How many containers a received text may nest: the 64 of a body, and as many for what wraps it.
-PARSE_DEPTH_MAX = 128
+PARSE_DEPTH_MAX: Final = 128
 
 # How many containers a canonical text may nest. Anything that was parsed can still be wrapped
 # to be signed; and orjson, which writes 254 levels of lists but counts no tuples and would run
 # off the stack with them, is never asked for as many.
-CANON_DEPTH_MAX = 192
+CANON_DEPTH_MAX: Final = 192
 
 # Member names that peers lose or trip over; an application must not write them.
-FORBIDDEN_NAMES = frozenset({"__proto__", "constructor", "prototype", "__class__", "__dict__"})
+FORBIDDEN_NAMES: Final = frozenset(
+    {"__proto__", "constructor", "prototype", "__class__", "__dict__"}
+)
 
-_CONTAINERS = frozenset({dict, list, tuple})
-_TEXT = frozenset({str})
+_CONTAINERS: Final = frozenset({dict, list, tuple})
+_TEXT: Final = frozenset({str})
 
 # How many containers of one level are looked into without asking whether some are the same.
-_LEVEL_LEN_MAX = 4096
+_LEVEL_LEN_MAX: Final = 4096
 
-_ORJSON_OPTIONS = (
+_ORJSON_OPTIONS: Final = (
     orjson.OPT_SORT_KEYS
     | orjson.OPT_STRICT_INTEGER
     | orjson.OPT_PASSTHROUGH_SUBCLASS
@@ -66,9 +68,9 @@ _NOT_FINITE = "a number that is not finite"
 _NOT_A_DOUBLE = "a number that no double can hold"
 
 # How an integer beyond 53 bits stands in a text; in a string it does no harm.
-_MAYBE_LARGE = re.compile(rb"[-:,\[][0-9]{16}")
+_MAYBE_LARGE: Final = re.compile(rb"[-:,\[][0-9]{16}")
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 # Stands for what orjson cannot read, followed by four hex digits; it also stands for itself.
 _MARK = "\ufdd0"
@@ -109,6 +111,18 @@ def canonical_bytes(value: object) -> bytes:
         return orjson.dumps(plain, option=_ORJSON_OPTIONS)
     except orjson.JSONEncodeError:
         return _exact_text(value).encode()
+
+
+def plain_bytes(value: object) -> bytes:
+    """The same of a value that is known to be JSON without floats: it is not looked through.
+
+    Raises:
+        NotJsonError: The value has no canonical text.
+    """
+    try:
+        return orjson.dumps(value, option=_ORJSON_OPTIONS)
+    except orjson.JSONEncodeError:
+        return canonical_bytes(value)
 
 
 def content_hash(value: object) -> str:

@@ -31,9 +31,16 @@ class ArchiveNotFoundError(StorageError):
     """There is no archive there."""
 
     def __init__(self, destination: str, key: str) -> None:
-        super().__init__(
-            f"{destination}: there is no archive, {key} is not there; is the prefix right?"
-        )
+        directory, slash, name = key.rpartition("/")
+        prefix = name.removesuffix(manifest_key(""))
+        if prefix:
+            # The commonest mistake: a prefix is no directory, and nothing is put behind it.
+            hint = f"is the prefix {directory}{slash}{prefix}/ meant?"
+        elif directory:
+            hint = "is the prefix right?"
+        else:
+            hint = "does it have a prefix, such as notes/?"
+        super().__init__(f"{destination}: there is no archive, {key} is not there; {hint}")
         self.key = key
 
 

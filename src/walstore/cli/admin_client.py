@@ -13,10 +13,11 @@ from urllib.parse import SplitResult, urlsplit
 import orjson
 
 from walstore.errors import TransportError, UsageError
+from walstore.net.reasons import reason_of_system
 from walstore.relay.config import is_loopback
 
-# A compaction takes as long as it takes; a relay that is gone is noticed by then, too.
-TIMEOUT_S = 600
+# What a relay knows of itself it says at once; only long work is worth a longer wait.
+TIMEOUT_S = 20.0
 
 ANSWER_BYTES_MAX = 64 * 2**20
 
@@ -44,8 +45,14 @@ def ask_relay(
         connection.request(method, path, body=body, headers=headers)
         response = connection.getresponse()
         status, answer = response.status, response.read(ANSWER_BYTES_MAX)
+    except TimeoutError as error:
+        raise TransportError(
+            f"no answer from {url} within {timeout_s:.0f} s; is it a relay, and not too busy?",
+            retryable=True,
+        ) from error
     except (OSError, HTTPException) as error:
-        raise TransportError(f"no answer from {url}: {error}", retryable=True) from error
+        reason = reason_of_system(error) if isinstance(error, OSError) else str(error)
+        raise TransportError(f"no answer from {url}: {reason}", retryable=True) from error
     finally:
         connection.close()
     return _answer(url, status, answer)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from typing import cast
 
 from walstore.cli.main import NOT_UNDERSTOOD, OK, CommandModule
+from walstore.errors import UsageError
 
 _COMMANDS = {
     "run": ("walstore.cli.archive_run", "archive a relay's documents until told to stop"),
@@ -27,8 +29,11 @@ def run(arguments: Sequence[str]) -> int:
         print(_usage(), file=sys.stdout if arguments else sys.stderr)
         return OK if arguments else NOT_UNDERSTOOD
     if arguments[0] not in _COMMANDS:
-        print(f"walstore archive: {arguments[0]!r} is not a command\n\n{_usage()}", file=sys.stderr)
-        return NOT_UNDERSTOOD
+        close = get_close_matches(arguments[0], _COMMANDS, n=1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise UsageError(
+            f"{arguments[0]!r} is not a command; {hint}`walstore archive --help` lists all"
+        )
     # Only the command itself is imported: what the others need may not be installed.
     module = cast(CommandModule, import_module(_COMMANDS[arguments[0]][0]))
     return module.run(arguments)

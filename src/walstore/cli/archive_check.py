@@ -15,6 +15,7 @@ from walstore.archive.orphans import collect_orphans
 from walstore.archive.policy import parse_duration_ms
 from walstore.archive.reader import Archive
 from walstore.canon import canonical_text
+from walstore.cli.arguments import CommandParser
 from walstore.cli.progress import Progress
 
 UNSOUND = 3
@@ -28,9 +29,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser(command: str, description: str) -> ArgumentParser:
-    parser = ArgumentParser(
-        prog=f"walstore archive {command}", description=description, allow_abbrev=False
-    )
+    parser = CommandParser(f"archive {command}", description=description)
     parser.add_argument("archive", help="where it is: a directory, or s3://bucket/…")
     parser.add_argument("--prefix", default="", help="what its keys begin with, such as notes/")
     parser.add_argument("--json", action="store_true", help="say it as JSON")

@@ -25,6 +25,7 @@ from walstore.archive.policy import parse_duration_ms
 from walstore.archive.reader import Archive, NotReachedError
 from walstore.archive.rows import Row
 from walstore.canon import canonical_bytes
+from walstore.cli.arguments import CommandParser
 from walstore.cli.progress import Progress
 from walstore.errors import UsageError
 
@@ -44,11 +45,10 @@ def run(arguments: Sequence[str]) -> int:
 
 def _parser(command: str) -> ArgumentParser:
     is_export = command == "export"
-    parser = ArgumentParser(
-        prog=f"walstore archive {command}",
+    parser = CommandParser(
+        f"archive {command}",
         description="Write out the rows of an archive"
         + (", as they are at its head." if is_export else " as of a position."),
-        allow_abbrev=False,
     )
     parser.add_argument("archive", help="where it is: a directory, or s3://bucket/…")
     parser.add_argument("--prefix", default="", help="what its keys begin with, such as notes/")

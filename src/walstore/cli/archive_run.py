@@ -18,7 +18,7 @@ from pathlib import Path
 
 import anyio
 
-from walstore.archive.config import Settings, load_settings
+from walstore.archive.config import ENVIRONMENT, Settings, load_settings
 from walstore.archive.feed_source import FeedSource
 from walstore.archive.http import Front, serving
 from walstore.archive.service import Service
@@ -26,8 +26,10 @@ from walstore.archive.source import Source
 from walstore.archive.wiring import Wiring
 from walstore.archive.writer import Committed
 from walstore.cli.archive_report import reporting
+from walstore.cli.arguments import CommandParser
 from walstore.cli.logs import log_to_stderr
 from walstore.cli.relay import ListenError
+from walstore.errors import UsageError
 from walstore.net.websocket import WebSocketTransport
 from walstore.relay.config import LOG_LEVELS
 from walstore.relay.reading import opened_source
@@ -38,6 +40,17 @@ _logger = logging.getLogger("walstore.archive")
 CONFIG_VARIABLE = "WALSTORE_ARCHIVE_CONFIG"
 
 
+class NothingToArchiveError(UsageError):
+    """Nobody has said what is to be archived, or where to."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "say what to archive, and where to, in a file: --config archive.toml; it has at least"
+            " source.relay or source.database, source.identity, archive.table and the url of one of"
+            " the destinations (docs/archive.md shows one)"
+        )
+
+
 def run(arguments: Sequence[str]) -> int:
     """Carry out `walstore archive run …`; the exit code."""
     flags = _parser().parse_args(arguments[1:])
@@ -45,6 +58,8 @@ def run(arguments: Sequence[str]) -> int:
     config = flags.config or environ.pop(CONFIG_VARIABLE, None)
     environ.pop(CONFIG_VARIABLE, None)
     path = None if config is None else Path(config)
+    if path is None and not flags.set and not any(each.startswith(ENVIRONMENT) for each in environ):
+        raise NothingToArchiveError
     settings = load_settings(path, environ=environ, changes=flags.set)
     log_to_stderr(flags.log_level, as_json=flags.log_json)
     directory = Path() if path is None else path.parent
@@ -52,13 +67,12 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> ArgumentParser:
-    parser = ArgumentParser(
-        prog="walstore archive run",
+    parser = CommandParser(
+        "archive run",
         description="Archive the documents of a relay: a base, then what changes, until told to"
         " stop. SIGTERM and Ctrl-C write what is left first.",
         epilog=f"The configuration may also be named by {CONFIG_VARIABLE}, and every setting given"
         " as WALSTORE_ARCHIVE_SECTION_NAME.",
-        allow_abbrev=False,
     )
     parser.add_argument("--config", help="the TOML file that says what to archive, and where to")
     parser.add_argument(

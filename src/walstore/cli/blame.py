@@ -61,7 +61,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 async def _blame(flags: Namespace) -> int:
-    document = find_document(flags.document)
+    document = find_document(flags.document, beside=flags.place)
     async with opened_past(document) as past:
         version = past.find(flags.at)
         if version is not None and past.versions[version].ts is None:

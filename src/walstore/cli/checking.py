@@ -19,8 +19,9 @@ from walstore.cli.identities import find_identity
 from walstore.cli.past import Past, opened_past
 from walstore.cli.progress import Progress
 from walstore.document.events import Fork, Gap, Rejection
+from walstore.errors import StorageError
 from walstore.local import LocalFile, LocalFileDamagedError
-from walstore.local.faults import DamageFoundError
+from walstore.local.faults import DamageFoundError, LocalFileForeignError
 from walstore.local.schema import check_header, read_owner
 from walstore.local.unsent import read_unsent
 from walstore.signed.author import Domain, SigningFrame, verify_bytes
@@ -75,12 +76,30 @@ async def check_document(document: KnownDocument) -> Checked:
     return checked
 
 
+class NotALocalFileError(StorageError):
+    """There is nothing in a file that could be checked here."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"{path}: this is neither the local file of a document nor a file of unsent edits;"
+            f" the database of a relay is looked at with: walstore inspect {path}"
+        )
+
+
 async def check_file(path: Path) -> Checked:
     """Check a local file, whoever's it is.
 
     Raises:
-        LocalFileError: It is not one, or cannot be read.
+        NotALocalFileError: It is none; nothing was put beside it.
+        LocalFileError: It cannot be read.
     """
+    try:
+        # Before it is copied: that takes a lock, and nobody else's file gets one of ours.
+        check_header(path, marked=None)
+    except LocalFileForeignError as error:
+        raise NotALocalFileError(path) from error
+    except DamageFoundError:
+        pass
     async with copied(path) as file:
         try:
             check_header(file, marked=None)

@@ -32,6 +32,16 @@ class NotProducerError(UsageError):
         )
 
 
+class NothingToSignError(UsageError):
+    """The log is empty."""
+
+    def __init__(self, document: KnownDocument) -> None:
+        super().__init__(
+            f"nothing was written to {document.name} yet, so there is nothing to sign; `walstore"
+            f" set {document.name} …` writes something"
+        )
+
+
 def parser() -> ArgumentParser:
     """What `walstore compact` takes."""
     made = document_parser(
@@ -69,6 +79,8 @@ async def _compact(document: KnownDocument, flags: Namespace) -> None:
         if flags.collect:
             # What went the last time may still be in the file here.
             await store.document.adopt_barrier()
+        if not store.checkpoint:
+            raise NothingToSignError(document)
         plan = {
             "upto_ts": store.checkpoint,
             "state_bytes": _size(store.document.crdt),

@@ -40,13 +40,19 @@ _walstore() {
     found=( ${(f)"$(walstore completion --words "${(@)words[2,CURRENT]}" 2>/dev/null)"} )
     if (( $#found )); then compadd -a found; else _files; fi
 }
+if (( ! $+functions[compdef] )); then autoload -U compinit && compinit -i; fi
 compdef _walstore walstore
 """
 
 _FISH = """\
 function __walstore
     set --local words (commandline --tokenize --cut-at-cursor) (commandline --current-token)
-    walstore completion --words $words[2..] 2>/dev/null
+    set --local found (walstore completion --words $words[2..] 2>/dev/null)
+    if count $found >/dev/null
+        string join \\n -- $found
+    else
+        __fish_complete_path (commandline --current-token)
+    end
 end
 complete --command walstore --no-files --arguments '(__walstore)'
 """
@@ -136,7 +142,7 @@ def _of_action(action: Action, given: Sequence[str]) -> Iterable[str]:
     if action.choices is not None:
         return list(action.choices)
     match action.dest:
-        case "document":
+        case "document" | "target":
             return document_names()
         case "identity" | "place" | "before" | "after" | "at" as dest:
             # To look into documents takes most of the library; commands and options do without.

@@ -29,7 +29,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 async def _diff(flags: Namespace) -> int:
-    async with opened_past(find_document(flags.document)) as past:
+    async with opened_past(find_document(flags.document, beside=flags.before)) as past:
         before = await past.at(past.find(flags.before))
         after = await past.at(past.find(flags.after))
     if not put_differences(before, after, is_json=flags.json):

@@ -16,7 +16,13 @@ from typing import Any
 
 import orjson
 
-from walstore.cli.places import checked_name, data_directory, make_private, replace_file
+from walstore.cli.places import (
+    BadNameError,
+    checked_name,
+    data_directory,
+    make_private,
+    replace_file,
+)
 from walstore.errors import StorageError, UsageError
 
 _VERSION = 1
@@ -28,13 +34,18 @@ _SETTINGS_BYTES_MAX = 2**16
 class UnknownDocumentError(UsageError):
     """Nothing on this computer is called so."""
 
-    def __init__(self, name: str) -> None:
-        close = difflib.get_close_matches(name, document_names(), n=1)
+    def __init__(self, name: str, beside: str | None = None) -> None:
+        names = document_names()
+        close = difflib.get_close_matches(name, names, n=1)
         hint = f"did you mean {close[0]}? " if close else ""
-        super().__init__(
-            f"there is no document called {name!r} here; {hint}`walstore show` lists all,"
-            f" `walstore init {name}` makes a new one, `walstore join` opens an invitation"
-        )
+        if beside in names:
+            said = f", but {beside} is one: the document comes first"
+        else:
+            said = (
+                f"; {hint}`walstore show` lists all, `walstore init {name}` makes a new one,"
+                " `walstore join` opens an invitation"
+            )
+        super().__init__(f"there is no document called {name!r} here{said}")
 
 
 class DocumentExistsError(UsageError):
@@ -102,19 +113,31 @@ def document_names() -> list[str]:
         raise StorageError(f"{root}: {error.strerror}; check who owns it") from error
 
 
-def find_document(name: str) -> KnownDocument:
+def find_document(name: str, *, beside: str | None = None) -> KnownDocument:
     """The document that is called so here.
+
+    Args:
+        name: What it is called.
+        beside: What was typed after it; if that is a document, the two were mixed up.
 
     Raises:
         UnknownDocumentError: There is none.
+        BadNameError: There can be none.
         DocumentDamagedError: What was remembered of it cannot be read.
     """
-    path = _directory(checked_name(name)) / _SETTINGS
+    try:
+        path = _directory(checked_name(name)) / _SETTINGS
+    except BadNameError:
+        if beside in document_names():
+            raise UnknownDocumentError(name, beside) from None
+        raise
     try:
         with path.open("rb") as file:
             text = file.read(_SETTINGS_BYTES_MAX)
     except FileNotFoundError:
-        raise UnknownDocumentError(name) from None
+        raise UnknownDocumentError(name, beside) from None
+    except PermissionError as error:
+        raise StorageError(f"{path}: {error.strerror}; check who owns it") from error
     except OSError as error:
         raise DocumentDamagedError(path, error.strerror or str(error)) from error
     return _read(name, path, text)

@@ -11,6 +11,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
@@ -27,14 +28,28 @@ from walstore.store.disk import FILE_BYTES_MAX
 from walstore.store.merging import merge_text
 from walstore.store.store import WalStore
 
+_EDITOR = "vi"
+
 
 class NotATextError(UsageError):
     """What is to be edited is no text."""
 
-    def __init__(self, document: str, name: str, kind: str) -> None:
+    def __init__(
+        self, document: str, name: str, *, kind: str, option: str = " --type json"
+    ) -> None:
         super().__init__(
             f"{name} in {document} is a {kind}, not a text; change it with"
-            f" `walstore set {document} {name} … --type json`"
+            f" `walstore set {document} {name} …{option}`"
+        )
+
+
+class NoTerminalError(UsageError):
+    """There is nobody at a terminal, and no editor was named that can do without."""
+
+    def __init__(self, document: str, name: str) -> None:
+        super().__init__(
+            "there is no terminal for an editor, and neither VISUAL nor EDITOR names one that can"
+            f" do without; `walstore set {document} {name} - --type text` reads standard input"
         )
 
 
@@ -73,11 +88,15 @@ def run(arguments: Sequence[str]) -> int:
 
 
 async def _edit(flags: Namespace) -> int:
-    document = find_document(flags.document)
+    document = find_document(flags.document, beside=flags.place)
     async with reading(document, is_synced=flags.sync) as read:
         if not read.store.status.may_write:
             raise ReaderOnlyError(document)
         base = _text(read.store, document.name, flags.place)
+        if flags.place not in read.store:
+            note(f"{document.name} has nothing called {flags.place} yet; this begins it")
+    if _editor() is None:
+        raise NoTerminalError(document.name, flags.place)
     directory = Path(tempfile.mkdtemp(prefix="walstore-", dir=_memory()))
     path = directory / f"{flags.place.replace('/', '-')[:64]}.txt"
     path.write_text(base, encoding="utf-8")
@@ -113,10 +132,17 @@ def _text(store: WalStore, document: str, name: str) -> str:
     kind = store.document.kind(name)
     is_new = kind is None or (kind == "list" and not store.document.length(name))
     if kind == "register" and isinstance(value := store[name], str):
-        raise NotATextError(document, name, f"plain value ({value[:24]!r})")
+        raise NotATextError(document, name, kind=f"plain value ({value[:24]!r})", option="")
     if kind != "text" and not is_new:
-        raise NotATextError(document, name, kind or "")
+        raise NotATextError(document, name, kind=kind or "")
     return store.text(name)
+
+
+def _editor() -> str | None:
+    """The editor that was named, or the one that every terminal has; None without a terminal."""
+    named = os.environ.get("VISUAL") or os.environ.get("EDITOR")
+    is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    return named or (_EDITOR if is_terminal else None)
 
 
 def _open() -> dict[str, str]:
@@ -140,7 +166,7 @@ def _says(path: Path, text: str) -> bool:
 
 def _typed(path: Path) -> str:
     """What a person makes of a file."""
-    command = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    command = _editor() or _EDITOR
     try:
         ended = subprocess.run([*shlex.split(command), str(path)], env=_open(), check=False)
     except (OSError, ValueError) as error:

@@ -70,9 +70,14 @@ def examine(*, is_offline: bool) -> Iterator[Finding]:
     yield _installation()
     yield from _extras()
     yield from _directories()
+    try:
+        names, _ = document_names(), identity_names()
+    except WalStoreError as error:
+        yield Finding("wrong", "directory", str(error), "run it as the one whose directory it is")
+        return
     yield from _identities()
     documents: list[KnownDocument] = []
-    for name in document_names():
+    for name in names:
         try:
             documents.append(find_document(name))
         except WalStoreError as error:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from walstore.cli.documents import KnownDocument
 from walstore.cli.faults import NotVerifiedError
 from walstore.cli.output import note, put_json
-from walstore.cli.progress import Progress
+from walstore.cli.progress import Progress, watched
 from walstore.document.faults import RollbackDetectedError
 from walstore.errors import PeerError, TransportError, UsageError, WalStoreError
 from walstore.store.refused import NotWriterError
@@ -29,9 +29,10 @@ class UnreachableError(TransportError):
 
     def __init__(self, document: KnownDocument, reason: str, unsent: int) -> None:
         kept = f"; {unsent} unsent, kept here" if unsent else ""
+        # It says so already.
+        why = reason.removeprefix("offline: ")
         super().__init__(
-            f"no connection to {document.relay}: {reason}{kept}; try again later:"
-            f" walstore sync {document.name}",
+            f"no connection to {document.relay}: {why}{kept}; try again later: {_again(document)}",
             retryable=True,
         )
 
@@ -91,6 +92,13 @@ class Exchanged(NamedTuple):
     sent: int
     received: int
     unsent: int
+
+
+def _again(document: KnownDocument) -> str:
+    """What to type once there is a network; a document that is being joined is not here yet."""
+    if document.file.exists():
+        return f"walstore sync {document.name}"
+    return "walstore join, with the same invitation"
 
 
 async def exchange(document: KnownDocument, store: WalStore) -> Exchanged:
@@ -169,7 +177,8 @@ async def _send(document: KnownDocument, store: WalStore) -> None:
 
 async def _receive(document: KnownDocument, store: WalStore) -> None:
     try:
-        await store.pull()
+        async with watched("elements read", lambda: store.elements_read):
+            await store.pull()
     except WalStoreError as error:
         raise _told(document, store.status, error) from error
 

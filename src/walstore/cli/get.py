@@ -29,7 +29,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 async def _get(flags: Namespace) -> int:
-    document = find_document(flags.document)
+    document = find_document(flags.document, beside=flags.place)
     async with reading(document, is_synced=flags.sync) as read:
         value = value_at(read.store, document.name, flags.place)
         if flags.json:

@@ -15,6 +15,7 @@ from pathlib import Path
 import orjson
 
 from walstore.cli.keychain import find_secret, keep_secret
+from walstore.cli.output import note
 from walstore.cli.places import checked_name, data_directory, make_private, replace_file
 from walstore.errors import StorageError, UsageError
 from walstore.signed.identity import Identity, SeedError
@@ -76,7 +77,10 @@ class KeptIdentity:
 def identity_names() -> list[str]:
     """What the identities of this computer are called."""
     root = data_directory() / "identities"
-    found = [*root.glob(f"*{_FILE}"), *root.glob(f"*{_KEYCHAIN}")]
+    try:
+        found = [*root.glob(f"*{_FILE}"), *root.glob(f"*{_KEYCHAIN}")]
+    except OSError as error:
+        raise StorageError(f"{root}: {error.strerror}; check who owns it") from error
     return sorted({each.stem for each in found})
 
 
@@ -103,11 +107,13 @@ def find_identity(name: str) -> KeptIdentity:
 
 
 def find_or_make_identity(name: str) -> KeptIdentity:
-    """An identity; a new one, in a file, if there is none."""
+    """An identity; a new one, in a file, if there is none, which is said."""
     try:
         return find_identity(name)
     except UnknownIdentityError:
-        return make_identity(name)
+        made = make_identity(name)
+    note(f"made the identity {name}, kept in {made.place}")
+    return made
 
 
 def make_identity(

@@ -15,6 +15,7 @@ from walstore.cli.opened import opened
 from walstore.cli.output import note, put_json, put_line
 from walstore.cli.places import checked_name
 from walstore.cli.relays import checked_relay
+from walstore.net.keys import checked_key
 
 # Two people may both call something `notes` on one relay; this keeps them apart.
 _KEY_BYTES = 8
@@ -55,10 +56,11 @@ async def _make(flags: Namespace, config: Config) -> KnownDocument:
     relay = flags.relay or config.relay
     if relay is not None:
         checked_relay(relay)
+    key = _key(flags.key, name)
     kept = find_or_make_identity(flags.identity or config.identity)
     document = KnownDocument(
         name=name,
-        key=flags.key or f"{name}-{secrets.token_hex(_KEY_BYTES)}",
+        key=key,
         owner=kept.identity.public_key,
         is_sealed=flags.sealed,
         relay=relay,
@@ -69,6 +71,11 @@ async def _make(flags: Namespace, config: Config) -> KnownDocument:
         async with opened(document, identity=kept.identity, file=file):
             pass
     return document
+
+
+def _key(given: str | None, name: str) -> str:
+    # Whatever is refused is refused now, and not when it is first synced.
+    return f"{name}-{secrets.token_hex(_KEY_BYTES)}" if given is None else checked_key(given)
 
 
 def _next(document: KnownDocument) -> str:

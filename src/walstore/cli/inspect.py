@@ -10,7 +10,9 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import os
+import re
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -19,11 +21,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
-from walstore.cli.documents import UnknownDocumentError, find_document
+from walstore.cli.arguments import CommandParser
+from walstore.cli.documents import UnknownDocumentError, document_names, find_document
 from walstore.cli.identities import UnknownIdentityError, find_identity
-from walstore.cli.output import note, put_json, put_text
+from walstore.cli.main import OK
+from walstore.cli.output import put_json, put_text
 from walstore.cli.places import BadNameError
-from walstore.errors import UsageError
+from walstore.cli.relays import relay_meant
+from walstore.errors import UsageError, WalStoreError
 from walstore.inspect.local_log import opened_local
 from walstore.inspect.overview import Look
 from walstore.inspect.places import Place
@@ -31,12 +36,15 @@ from walstore.inspect.subject import Subject
 from walstore.inspect.summary import summary_of, text_of
 from walstore.inspect.trust import trust_in
 from walstore.local.schema import APPLICATION_ID as LOCAL_FILE
+from walstore.relay.config import without_password
 from walstore.signed import Identity
 
 _TOKEN_VARIABLE = "WALSTORE_RELAY_ADMIN_TOKEN"
 
 _RELAYS = ("ws://", "wss://", "http://", "https://")
 _DATABASES = ("postgres://", "postgresql://")
+
+_UNIQUE = re.compile(r"-[0-9a-f]{16}$")
 
 OpenedPlace = Callable[[str], AbstractAsyncContextManager[Place]]
 
@@ -55,30 +63,55 @@ class Target(NamedTuple):
     look: Look | None
 
 
+class NothingToInspectError(UsageError):
+    """What was named is neither here nor an address."""
+
+    def __init__(self, target: str) -> None:
+        meant = relay_meant(target)
+        hint = (
+            f"did you mean {meant}?"
+            if meant
+            else "name one that `walstore show` lists, a directory with an archive, or the address"
+            " of a relay"
+        )
+        super().__init__(f"{target}: there is no such file, and no document called so; {hint}")
+
+
+class NothingUnderKeyError(WalStoreError):
+    """A relay, a database or an archive holds nothing of a document."""
+
+    def __init__(self, key: str, keys: Sequence[str]) -> None:
+        # `init` puts some digits behind a name, which nobody types.
+        names = {_UNIQUE.sub("", each): each for each in keys} | {each: each for each in keys}
+        close = difflib.get_close_matches(key, names, n=1)
+        hint = f"did you mean {names[close[0]]}?" if close else "without --document all are listed"
+        super().__init__(f"there is nothing under {key!r}; {hint}")
+
+
 def run(arguments: Sequence[str]) -> int:
     """Carry out `walstore inspect …`; the exit code."""
-    flags = _parser().parse_args(arguments)
+    flags = parser().parse_args(arguments)
     _look_up(flags)
     return asyncio.run(_inspect(flags))
 
 
-def _parser() -> ArgumentParser:
-    parser = ArgumentParser(
-        prog="walstore inspect",
+def parser() -> ArgumentParser:
+    """What `walstore inspect` takes."""
+    made = CommandParser(
+        "inspect",
         description="Look at a document, or at all documents of a relay; nothing is changed.",
         epilog=f"A relay lists its documents for its operator, whose token is {_TOKEN_VARIABLE};"
         " one that serves this computer alone does so for everybody.",
-        allow_abbrev=False,
     )
-    parser.add_argument(
+    made.add_argument(
         "target",
         help="a document of this computer or its file, a relay (ws://127.0.0.1:3400), a relay's"
         " database, or an archive",
     )
-    parser.add_argument("--document", metavar="KEY", help="one document of several")
-    parser.add_argument("--identity", metavar="NAME", help="who looks (default, if there is one)")
-    parser.add_argument("--owner", type=_key, metavar="KEY", help="whose roster says who counts")
-    parser.add_argument(
+    made.add_argument("--document", metavar="KEY", help="one document of several")
+    made.add_argument("--identity", metavar="NAME", help="who looks (default, if there is one)")
+    made.add_argument("--owner", type=_key, metavar="KEY", help="whose roster says who counts")
+    made.add_argument(
         "--writer",
         type=_key,
         metavar="KEY",
@@ -86,11 +119,11 @@ def _parser() -> ArgumentParser:
         default=[],
         help="a key that counts, in place of a roster; may be given several times",
     )
-    parser.add_argument("--prefix", default="", help="what the keys of an archive begin with")
-    parser.add_argument("--json", action="store_true", help="no screen: JSON on standard output")
-    parser.add_argument("--text", action="store_true", help="no screen: some lines of text")
-    parser.add_argument("--light", action="store_true", help="begin with the light theme")
-    return parser
+    made.add_argument("--prefix", default="", help="what the keys of an archive begin with")
+    made.add_argument("--json", action="store_true", help="no screen: JSON on standard output")
+    made.add_argument("--text", action="store_true", help="no screen: some lines of text")
+    made.add_argument("--light", action="store_true", help="begin with the light theme")
+    return made
 
 
 def _key(text: str) -> str:
@@ -112,13 +145,21 @@ async def _inspect(flags: Namespace) -> int:
                 app = import_module("walstore.textual.inspector.app")
                 await app.InspectorApp(subject=subject, is_light=flags.light).run_async()
                 return 0
-            if not subject.elements and not subject.start:
-                note(f"there is nothing under {subject.key!r}; is the key right?")
+            if target.look is not None and not subject.elements and not subject.start:
+                raise NothingUnderKeyError(subject.key, await _keys(target.look))
             if flags.json:
                 put_json(summary_of(subject))
             else:
                 put_text(text_of(summary_of(subject)))
-    return 0
+    return OK
+
+
+async def _keys(look: Look) -> list[str]:
+    """The documents that there are, as far as whoever asks is told."""
+    try:
+        return [row.key for row in (await look()).documents]
+    except WalStoreError:
+        return []
 
 
 async def _show_overview(
@@ -142,15 +183,15 @@ async def _show_overview(
 def _look_up(flags: Namespace) -> None:
     """Put the file of a document in the place of its name."""
     target = flags.target
+    if flags.document in document_names():
+        # What it is called here is no secret to anybody, but nobody else knows it by that.
+        flags.document = find_document(flags.document).key
     if "://" in target or Path(target).exists():
         return
     try:
         known = find_document(target)
     except (UnknownDocumentError, BadNameError):
-        raise UsageError(
-            f"{target}: there is no such file, and no document called so; name one that"
-            " `walstore show` lists, a directory with an archive, or the address of a relay"
-        ) from None
+        raise NothingToInspectError(target) from None
     flags.target = str(known.file)
     flags.identity = flags.identity or known.identity
 
@@ -196,9 +237,10 @@ async def _target(flags: Namespace, identity: Identity) -> AsyncIterator[Target]
     elif address.startswith(_DATABASES) or _is_relay_database(address):
         relay = import_module("walstore.cli.inspect_relay")
         async with relay.opened_database(address) as log:
-            look = relay.database_overview(log, address)
+            shown = without_password(address)
+            look = relay.database_overview(log, shown)
             yield Target(
-                lambda key: _still(relay.DatabasePlace(log, address, key)), flags.document, look
+                lambda key: _still(relay.DatabasePlace(log, shown, key)), flags.document, look
             )
     elif "://" in address or Path(address).is_dir():
         yield _archive(flags)

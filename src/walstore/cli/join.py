@@ -23,17 +23,22 @@ from walstore.signed.statement import LINE_SIZE_MAX
 
 # What `walstore init` puts behind a name to make a key.
 _UNIQUE = re.compile(r"-[0-9a-f]{16}")
+_CARD = "walstore-card."
 _NOT_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class NotAnInvitationError(UsageError):
     """What was given is no invitation."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(
-            f"this is not an invitation ({reason}); ask for the whole line that `walstore share`"
-            " prints, which begins with walstore-invitation."
-        )
+    def __init__(self, line: str, reason: str) -> None:
+        if line.startswith(_CARD):
+            said = "this is a card; hand it to the owner, who types: walstore share NAME CARD"
+        else:
+            said = (
+                f"this is not an invitation ({reason}); ask for the whole line that `walstore"
+                " share` prints, which begins with walstore-invitation."
+            )
+        super().__init__(said)
 
 
 class NotInvitedError(UsageError):
@@ -92,7 +97,7 @@ def _read(given: str) -> Invitation:
     try:
         return Invitation.read(line.strip())
     except MalformedError as error:
-        raise NotAnInvitationError(error.reason) from error
+        raise NotAnInvitationError(line.strip(), error.reason) from error
 
 
 def _invited(key: str) -> KeptIdentity:

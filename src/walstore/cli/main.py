@@ -72,18 +72,46 @@ _EXTRAS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out a command line; the exit code."""
-    given = sys.argv[1:] if arguments is None else arguments
-    if not given or given[0] in ("-h", "--help"):
-        print(_usage(), file=sys.stdout if given else sys.stderr)
-        return OK if given else NOT_UNDERSTOOD
-    if given[0] == "--version":
+    _open_streams()
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        try:
+            return _understand(given)
+        finally:
+            # What is left would be written when Python ends, too late to say anything about it.
+            sys.stdout.flush()
+    except BrokenPipeError:
+        return _hush()
+    except OSError as error:
+        return _fail("walstore", str(error))
+
+
+def _understand(given: Sequence[str]) -> int:
+    if not given:
+        print(_usage(), file=sys.stderr)
+        return NOT_UNDERSTOOD
+    first, rest = given[0], given[1:]
+    if first in ("-h", "--help", "help") and not rest:
+        print(_usage())
+        return OK
+    if first in ("-V", "--version", "version") and not rest:
         # The version is looked up in the installed package, which takes a while.
         print(f"walstore {import_module('importlib.metadata').version('walstore')}")
         return OK
-    command = COMMANDS.get(given[0])
+    if first == "help":
+        return _understand([*rest, "--help"])
+    command = COMMANDS.get(first)
     if command is None:
-        return _fail("walstore", _unknown(given[0]), NOT_UNDERSTOOD)
-    return _carry_out(given[0], command, given[1:])
+        return _fail("walstore", _unknown(first), NOT_UNDERSTOOD)
+    return _carry_out(first, command, rest)
+
+
+def _open_streams() -> None:
+    """Whoever closes a stream (`>&-`) does not want to know; Python has None in its place."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - it is for as long as the process
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
 
 
 def _carry_out(name: str, command: Command, arguments: Sequence[str]) -> int:
@@ -100,8 +128,21 @@ def _carry_out(name: str, command: Command, arguments: Sequence[str]) -> int:
         return _hush()
     except (WalStoreError, OSError) as error:
         return _fail(who, str(error), code_of(error))
+    except ExceptionGroup as group:
+        # Where several things run at once, what ends one of them comes wrapped.
+        cause = sole_cause(group)
+        if not isinstance(cause, WalStoreError | OSError):
+            raise
+        return _fail(who, str(cause), code_of(cause))
     except KeyboardInterrupt:
         return _fail(who, "interrupted")
+
+
+def sole_cause(error: Exception) -> Exception:
+    """The one error that others are only wrapped around."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
 
 
 def code_of(error: Exception) -> int:
@@ -138,13 +179,13 @@ def _fail(who: str, message: str, code: int = FAILED) -> int:
 
 def _unknown(name: str) -> str:
     close = import_module("difflib").get_close_matches(name, COMMANDS, n=1)
-    hint = f"; did you mean {close[0]}?" if close else ""
-    return f"{name!r} is not a command{hint}\n\n{_usage()}"
+    hint = f"did you mean {close[0]}? " if close else ""
+    return f"{name!r} is not a command; {hint}`walstore --help` lists all"
 
 
 def _usage() -> str:
     commands = "\n".join(f"  {name:<10} {each.summary}" for name, each in COMMANDS.items())
     return (
         f"usage: walstore <command> …\n\ncommands:\n{commands}\n\n"
-        "walstore <command> --help tells more."
+        "walstore <command> --help tells more, with examples. To begin: walstore init notes"
     )

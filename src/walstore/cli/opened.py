@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from walstore.cli.documents import KnownDocument
 from walstore.cli.identities import find_identity
 from walstore.cli.output import note
+from walstore.cli.progress import watched
 from walstore.cli.restoring import restore_key
 from walstore.cli.waiting import in_turn
 from walstore.signed.identity import Identity
@@ -60,7 +61,9 @@ async def opened(
             is_sealed=document.is_sealed,
             autocommit_ms=None,
         )
-        return await store.__aenter__()
+        # The first time, all of the log is read while it opens.
+        async with watched("elements read", lambda: store.elements_read):
+            return await store.__aenter__()
 
     store = await in_turn(path, open_store)
     try:

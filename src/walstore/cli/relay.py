@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import signal
@@ -19,7 +20,9 @@ from contextlib import suppress
 from importlib import import_module
 
 from walstore.cli import relay_compact
+from walstore.cli.arguments import CommandParser
 from walstore.cli.logs import log_to_stderr
+from walstore.cli.main import sole_cause
 from walstore.errors import WalStoreError
 from walstore.relay.config import LOG_LEVELS, TOKEN_VARIABLE, Settings, load_settings
 from walstore.relay.opening import opened_log
@@ -41,7 +44,9 @@ class ListenError(WalStoreError):
         # What names cannot be resolved has numbers of its own.
         is_name = isinstance(cause, socket.gaierror) or cause.errno is None
         reason = cause.strerror if is_name else os.strerror(cause.errno or 0)
-        super().__init__(f"cannot listen on {host}, port {port}: {reason}")
+        is_taken = cause.errno == errno.EADDRINUSE
+        advice = "; end what listens there, or choose another port" if is_taken else ""
+        super().__init__(f"cannot listen on {host}, port {port}: {reason}{advice}")
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -57,8 +62,8 @@ def run(arguments: Sequence[str]) -> int:
 
 def parser() -> ArgumentParser:
     """What `walstore relay` takes."""
-    made = ArgumentParser(
-        prog="walstore relay",
+    made = CommandParser(
+        "relay",
         description="Run a relay: it orders, keeps and hands out the logs of documents.",
         epilog="`walstore relay compact --help` is about removing what may go. Every setting can"
         " also be given in the configuration or as WALSTORE_RELAY_… in the environment; the admin"
@@ -103,18 +108,11 @@ async def _serve(settings: Settings) -> None:
                 await stopped.wait()
                 _logger.info("stopping: answering what was taken, sending everybody home")
         except (OSError, ExceptionGroup) as error:
-            cause = _sole_cause(error)
+            cause = sole_cause(error)
             if isinstance(cause, OSError):
                 raise ListenError(settings.host, settings.port, cause) from error
             raise cause from None
     _logger.info("stopped")
-
-
-def _sole_cause(error: Exception) -> Exception:
-    """The one error that others are only wrapped around."""
-    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
 
 
 def _stop_on_signal(stopped: asyncio.Event) -> None:

@@ -15,9 +15,9 @@ from walstore.cli.opened import opened
 from walstore.cli.output import many, note, put_json
 from walstore.cli.past import opened_past
 from walstore.cli.people import People
+from walstore.cli.share import OwnerOnlyError
 from walstore.errors import MalformedError
 from walstore.signed.card import Card
-from walstore.store.sharing import NotOwnerError
 from walstore.store.store import WalStore
 
 
@@ -36,7 +36,7 @@ def parser() -> ArgumentParser:
 def run(arguments: Sequence[str]) -> int:
     """Carry out `walstore revoke …`; the exit code."""
     flags = parsed(parser(), arguments)
-    document = find_document(flags.document)
+    document = find_document(flags.document, beside=flags.member)
     if document.relay is None:
         raise NoRelayGivenError(document)
     asyncio.run(_preview(document, flags) if flags.dry_run else _revoke(document, flags))
@@ -72,7 +72,7 @@ async def _preview(document: KnownDocument, flags: Namespace) -> None:
 
 def _member(store: WalStore, document: KnownDocument, people: People, text: str) -> str:
     if find_identity(document.identity).identity.public_key != document.owner:
-        raise NotOwnerError
+        raise OwnerOnlyError(document)
     keys = [each.public_key for each in store.sharing.members() if each.roles and not each.is_owner]
     with suppress(MalformedError):
         text = Card.read(text).public_key

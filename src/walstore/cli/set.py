@@ -79,7 +79,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 async def _set(flags: Namespace) -> int:
-    document = find_document(flags.document)
+    document = find_document(flags.document, beside=flags.place)
     value = None if flags.delete else _value(flags.type, flags.value)
     if flags.dry_run:
         await _preview(document, flags)

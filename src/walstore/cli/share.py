@@ -34,11 +34,37 @@ class NotACardError(UsageError):
     """What was given is not the card of anybody."""
 
     def __init__(self, text: str, reason: str) -> None:
-        what = "a public key" if _KEY.fullmatch(text.strip()) else f"not a card ({reason})"
         super().__init__(
-            f"this is {what}; ask for the line that `walstore keygen` prints at theirs, which"
-            " begins with walstore-card."
+            f"this is {_what(text.strip(), reason)}; ask for the line that `walstore keygen`"
+            " prints at theirs, which begins with walstore-card."
         )
+
+
+class OwnCardError(UsageError):
+    """Somebody invites themselves."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this is your own card, and you are in already; ask for the line that `walstore"
+            " keygen` prints at theirs"
+        )
+
+
+class OwnerOnlyError(UsageError):
+    """Only the owner of a document decides who is a member."""
+
+    def __init__(self, document: KnownDocument) -> None:
+        super().__init__(
+            f"{document.name} is not yours: only its owner decides who is a member, whose key is"
+            f" {document.owner}"
+        )
+
+
+def _what(text: str, reason: str) -> str:
+    if _KEY.fullmatch(text):
+        return "a public key"
+    is_invitation = text.startswith("walstore-invitation.")
+    return "an invitation" if is_invitation else f"not a card ({reason})"
 
 
 def parser() -> ArgumentParser:
@@ -64,7 +90,7 @@ def parser() -> ArgumentParser:
 def run(arguments: Sequence[str]) -> int:
     """Carry out `walstore share …`; the exit code."""
     flags = parsed(parser(), arguments)
-    document = find_document(flags.document)
+    document = find_document(flags.document, beside=flags.card)
     if flags.card is None:
         asyncio.run(_list(document, is_json=flags.json))
     else:
@@ -76,6 +102,11 @@ async def _invite(document: KnownDocument, flags: Namespace) -> None:
     card = read_card(flags.card)
     if document.relay is None:
         raise NoRelayGivenError(document)
+    own = find_identity(document.identity).identity.public_key
+    if own != document.owner:
+        raise OwnerOnlyError(document)
+    if card.public_key == own:
+        raise OwnCardError
     people = People.load()
     if flags.alias is not None:
         people.check(flags.alias, card.public_key)

@@ -60,7 +60,9 @@ def run(arguments: Sequence[str]) -> int:
         return asyncio.run(_sync_all(flags))
     document = find_document(flags.document)
     if flags.relay is not None:
-        document = document.at_relay(checked_relay(flags.relay))
+        before, document = document.relay, document.at_relay(checked_relay(flags.relay))
+        if before not in (None, document.relay):
+            note(f"the relay of {document.name} is {document.relay} now; it was {before}")
     if document.relay is None:
         raise NoRelayGivenError(document)
     if flags.follow:

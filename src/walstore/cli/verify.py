@@ -14,6 +14,17 @@ from walstore.cli.checking import Checked, check_document, check_file, check_uns
 from walstore.cli.documents import document_names, find_document
 from walstore.cli.main import NOT_VERIFIED, OK
 from walstore.cli.output import Coloured, many, note, printable, put_json, put_line
+from walstore.errors import UsageError
+
+
+class NoSuchFileError(UsageError):
+    """What was named looks like a file, and is not there."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"{path}: there is no such file; name one, a directory with an archive, or a document"
+            " that `walstore show` lists"
+        )
 
 
 def parser() -> ArgumentParser:
@@ -44,6 +55,8 @@ def run(arguments: Sequence[str]) -> int:
 
 
 async def _check(name: str, path: Path) -> Checked:
+    if name not in document_names() and not path.exists() and (path.suffix or "/" in name):
+        raise NoSuchFileError(path)
     if name in document_names() or not path.exists():
         return await check_document(find_document(name))
     with path.open("rb") as file:

@@ -7,11 +7,11 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Final, TypedDict
 
 from walstore.errors import UsageError
 
-COUNTER_MAX = 2**53 - 1
+COUNTER_MAX: Final = 2**53 - 1
 
 
 class Clock(TypedDict):

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, assert_never, cast
+from typing import Any, Final, assert_never, cast
 
 from walstore.canon import find_flaw
 from walstore.crdt.clock import COUNTER_MAX, Clock
@@ -31,10 +31,10 @@ from walstore.crdt.runs import (
 from walstore.errors import MalformedError
 
 # Follows the last op.
-_END = object()
+_END: Final = object()
 
 # Lengthening a run copies it; past this length a new run, chained to it, is cheaper.
-RUN_SIZE_MAX = 4096
+RUN_SIZE_MAX: Final = 4096
 
 
 def to_runs(ops: Iterable[object]) -> list[Run]:

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, assert_never
+from typing import Any, Final, assert_never
 
 from walstore.canon import canonical_text, find_flaw
 from walstore.crdt import exchange
@@ -21,6 +21,7 @@ from walstore.crdt.build import build_sequence
 from walstore.crdt.changes import Change, ListChanged, MapChanged, RegisterChanged
 from walstore.crdt.clock import COUNTER_MAX
 from walstore.crdt.collection import moved, present, without_removed
+from walstore.crdt.collector import CollectorPaused
 from walstore.crdt.convert import to_run, to_runs
 from walstore.crdt.exchange import IGNORED_NAME
 from walstore.crdt.ids import element_id, parse_element_id
@@ -37,7 +38,7 @@ from walstore.errors import MalformedError
 Sequence = RunSequence | NodeSequence
 
 # From here on, laying a new list out at once is cheaper than placing run after run.
-BUILD_RUNS_MIN = 64
+BUILD_RUNS_MIN: Final = 64
 
 
 class WalCrdt:
@@ -90,7 +91,11 @@ class WalCrdt:
         Raises:
             MalformedError: One of the ops is not of the format; nothing has changed.
         """
-        self.fold_runs(to_runs(ops), changes)
+        if isinstance(ops, list) and len(ops) >= BUILD_RUNS_MIN:
+            with CollectorPaused():
+                self.fold_runs(to_runs(ops), changes)
+        else:
+            self.fold_runs(to_runs(ops), changes)
 
     def fold_runs(self, runs: Iterable[Run], changes: list[Change] | None = None) -> None:
         """Fold runs that were checked when they were read.
@@ -100,7 +105,8 @@ class WalCrdt:
             changes: If given, what changed is appended to it.
         """
         if isinstance(runs, list) and len(runs) >= BUILD_RUNS_MIN:
-            runs = self._build_lists(runs, changes)
+            with CollectorPaused():
+                runs = self._build_lists(runs, changes)
         for run in runs:
             # The two kinds that a key-press makes come first.
             if isinstance(run, Insert):
@@ -470,7 +476,7 @@ class WalCrdt:
 
     def _insert(self, run: Insert, changes: list[Change] | None) -> None:
         sequence = self.lists.get(run.list)
-        if sequence.__class__ is not RunSequence:
+        if type(sequence) is not RunSequence:
             sequence = self._foldable(run.list)
             if sequence is None:
                 return
@@ -486,7 +492,7 @@ class WalCrdt:
 
     def _remove(self, run: Remove, changes: list[Change] | None) -> None:
         sequence = self.lists.get(run.list)
-        if sequence.__class__ is not RunSequence:
+        if type(sequence) is not RunSequence:
             if sequence is None and not present(run, None, self._horizon_of(run.target_replica)):
                 return
             sequence = self._foldable(run.list)

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from walstore.crdt.convert import read_clock, read_counter, read_counters, read_value
 from walstore.crdt.maps import ObservedRemoveMap
@@ -26,7 +26,7 @@ Lists = dict[str, Sequence]
 Maps = dict[str, ObservedRemoveMap]
 
 # Peers can neither show nor export a register or list of this name, so nobody does.
-IGNORED_NAME = "__proto__"
+IGNORED_NAME: Final = "__proto__"
 _WHAT = "state"
 
 

@@ -6,9 +6,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from walstore.crdt.clock import COUNTER_MAX
 
-_COUNTER_DIGITS_MAX = len(str(COUNTER_MAX))
+_COUNTER_DIGITS_MAX: Final = len(str(COUNTER_MAX))
 
 
 def element_id(counter: int, replica: str) -> str:

@@ -9,10 +9,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from typing import Final
 
 from walstore.crdt.tree import Span
 
-BLOCK_SIZE_MAX = 512
+BLOCK_SIZE_MAX: Final = 512
 
 
 class SpanIndex:

@@ -23,7 +23,7 @@ import zlib
 from collections.abc import Sequence
 from functools import partial
 from operator import lt
-from typing import Any
+from typing import Any, Final
 
 from walstore.crdt.clock import COUNTER_MAX
 from walstore.crdt.packed_ops import is_scalar_text
@@ -32,12 +32,12 @@ from walstore.crdt.state import ListState, Piece, PieceRow, join_values
 from walstore.errors import MalformedError, UsageError
 
 # Kinds of pieces: where a piece begins, and a bit for those whose elements are removed.
-_CONTINUES = 0  # in the chain of the piece before it
-_RESUMES = 1  # in the chain that was interrupted last
-_STARTS = 2  # in a chain of its own
-_INTERRUPTS = 3  # in a chain of its own; the chain of the piece before it is resumed later
-_BEGINNINGS = 3
-_DELETED = 4
+_CONTINUES: Final = 0  # in the chain of the piece before it
+_RESUMES: Final = 1  # in the chain that was interrupted last
+_STARTS: Final = 2  # in a chain of its own
+_INTERRUPTS: Final = 3  # in a chain of its own; the chain of the piece before it is resumed later
+_BEGINNINGS: Final = 3
+_DELETED: Final = 4
 
 # The first byte of a blob.
 _STORED = b"\x00"
@@ -48,7 +48,7 @@ _DEFLATED = b"\x01"
 _BLOCK_BYTES = 2**14
 _WINDOW_BYTES = 2**15
 
-_COUNTERS = COUNTER_MAX + 1
+_COUNTERS: Final = COUNTER_MAX + 1
 _NUMBER_BYTES_MAX = 16
 _RAW_DEFLATE = -15
 

@@ -13,7 +13,7 @@ The format is specified in docs/wire.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from walstore.crdt.clock import COUNTER_MAX
 from walstore.crdt.convert import to_run
@@ -22,19 +22,19 @@ from walstore.errors import MalformedError, UsageError
 
 # How many elements one batch may remove. An insert is as long as its values, but a remove of
 # 10^15 elements takes no more bytes than a remove of one.
-BATCH_REMOVES_MAX = 2**24
+BATCH_REMOVES_MAX: Final = 2**24
 
-_COUNTER_END = COUNTER_MAX + 1
+_COUNTER_END: Final = COUNTER_MAX + 1
 
 # The first entry of a row.
-_INSERT = 0
-_REMOVE = 1
-_SET = 2
-_DELETE = 3
-_PUT = 4
-_DROP = 5
-_VERBATIM = 6
-_STRETCH = 7
+_INSERT: Final = 0
+_REMOVE: Final = 1
+_SET: Final = 2
+_DELETE: Final = 3
+_PUT: Final = 4
+_DROP: Final = 5
+_VERBATIM: Final = 6
+_STRETCH: Final = 7
 
 
 class BatchTooLargeError(UsageError):

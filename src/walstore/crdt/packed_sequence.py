@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from walstore.crdt.collector import CollectorPaused
 from walstore.crdt.ops import fresh
 from walstore.crdt.runs import as_values
 from walstore.crdt.sequence import RunSequence
@@ -47,20 +48,23 @@ class PackedSequence:
         Raises:
             MalformedError: The structure is malformed.
         """
+        with CollectorPaused():
+            return self._laid_out()
+
+    def _laid_out(self) -> RunSequence:
         spans: list[Span] = []
-        # What arrived is told by what is there now: spans are cut and joined later on.
-        arrived: list[tuple[int, str, int]] = []
-        for row in self.state.rows():
+        rows = self.state.rows()
+        for row in rows:
             replica, counter, after_replica, after_counter, values, is_removed = row
             size = len(values)
-            arrived.append((counter, replica, counter + size))
             if size <= SPAN_SIZE_MAX and isinstance(values, str):
                 # Most pieces are one span as they are.
                 live = 0 if is_removed else size
                 spans.append(Span(replica, counter, after_replica, after_counter, values, live))
             else:
                 spans.extend(_spans_of(row))
-        sequence = RunSequence(spans, _in_order(arrived))
+        # What arrived is told by the rows as they are: spans are cut and joined later on.
+        sequence = RunSequence(spans, _in_order(rows))
         if sequence.high > self._counter:
             raise MalformedError("packed state", "a clock is above the document's counter")
         return sequence
@@ -79,11 +83,10 @@ def _spans_of(row: PieceRow) -> Iterator[Span]:
             after_replica, after_counter = replica, counter - 1
 
 
-def _in_order(pieces: list[tuple[int, str, int]]) -> Iterator[tuple[str, int, int]]:
+def _in_order(rows: list[PieceRow]) -> Iterator[tuple[str, int, int]]:
     """The elements in the order of their clocks, as stretches of one replica."""
-    pieces.sort()
     replica, start, end = "", 0, 0
-    for counter, own, past in pieces:
+    for counter, own, past in sorted((row[1], row[0], row[1] + len(row[4])) for row in rows):
         if counter != end or own != replica:
             if end:
                 yield replica, start, end

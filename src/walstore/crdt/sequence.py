@@ -95,7 +95,7 @@ class RunSequence:
         """Whether every live value is a character."""
         if self._has_others is None:
             self._has_others = any(
-                span.live and span.values.__class__ is not str for span in self.tree.spans()
+                span.live and type(span.values) is not str for span in self.tree.spans()
             )
         return not self._has_others
 
@@ -386,15 +386,16 @@ class RunSequence:
 
     def _extend(self, span: Span, values: Values, replica: str, counter: int) -> bool:
         """Append to a live span what continues it; whether it does."""
-        before = span.values
-        size = len(before)
+        size = span.live
+        count = len(values)
         if (
-            span.counter + size != counter
+            not size
+            or span.counter + size != counter
             or span.replica != replica
-            or not span.live
-            or size + len(values) > SPAN_SIZE_MAX
+            or size + count > SPAN_SIZE_MAX
         ):
             return False
+        before = span.values
         if isinstance(values, str):
             if not isinstance(before, str):
                 return False
@@ -403,8 +404,7 @@ class RunSequence:
             return False
         else:
             span.values = before + values
-        count = len(values)
-        span.live += count
+        span.live = size + count
         leaf = span.leaf
         leaf.live += count
         branch = leaf.parent
@@ -424,7 +424,7 @@ class RunSequence:
         values: Values,
     ) -> Span:
         """Put a new run into the tree and return its first span."""
-        if values.__class__ is not str:
+        if type(values) is not str:
             self._has_others = True
         if len(values) <= SPAN_SIZE_MAX:
             span = Span(replica, counter, after_replica, after_counter, values, len(values))
@@ -612,6 +612,6 @@ def _continues(left: Span, right: Span, count: int) -> bool:
         and right.after_counter == right.counter - 1
         and left.replica == right.replica == right.after_replica
         and (not left.live or not right.live)
-        and left.values.__class__ is right.values.__class__
+        and type(left.values) is type(right.values)
         and len(left.values if right.live else right.values) + count <= SPAN_SIZE_MAX
     )

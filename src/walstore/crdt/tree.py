@@ -14,14 +14,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from walstore.crdt.clock import COUNTER_MAX
 from walstore.crdt.runs import Values
 
-SPAN_SIZE_MAX = 4096
+SPAN_SIZE_MAX: Final = 4096
 # Short rows keep the linear steps inside a node cheaper than the climb between nodes.
-WIDTH_MAX = 16
+WIDTH_MAX: Final = 16
 
 
 class Span:
@@ -121,16 +121,32 @@ class Tree:
         """The span that holds the live element at `position`, and the offset in that span."""
         node = self.root
         while isinstance(node, Branch):
-            for child in node.children:
-                if position < child.live:
-                    break
-                position -= child.live
+            # A row is walked from the end that is nearer.
+            if 2 * position < node.live:
+                for child in node.children:
+                    if position < child.live:
+                        break
+                    position -= child.live
+            else:
+                position = node.live - position
+                for child in reversed(node.children):
+                    if position <= child.live:
+                        break
+                    position -= child.live
+                position = child.live - position
             node = child
-        for span in node.spans:
-            if position < span.live:
+        if 2 * position < node.live:
+            for span in node.spans:
+                if position < span.live:
+                    break
+                position -= span.live
+            return span, position
+        position = node.live - position
+        for span in reversed(node.spans):
+            if position <= span.live:
                 break
             position -= span.live
-        return span, position
+        return span, span.live - position
 
     def position(self, span: Span) -> int:
         """How many live elements stand before the span."""

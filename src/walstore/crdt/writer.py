@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from walstore.canon import FORBIDDEN_NAMES, check_value
 from walstore.crdt.changes import Change
@@ -25,7 +25,7 @@ from walstore.crdt.runs import Delete, Drop, Insert, Put, Remove, Run, Set, Valu
 from walstore.crdt.sequence import RunSequence
 from walstore.errors import NameRefusedError, NotJsonError
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 class Writer:
@@ -47,7 +47,7 @@ class Writer:
             NotJsonError: `text` is not text.
             ClockExhaustedError: No clock is left.
         """
-        if text.__class__ is not str:
+        if type(text) is not str:
             raise NotJsonError(f"text cannot be a {type(text).__name__}")
         if text.isascii() or _SURROGATE.search(text) is None:
             self._insert(list, index, text)
@@ -301,7 +301,7 @@ class Writer:
 
 
 def _check_name(name: str) -> None:
-    if name.__class__ is not str:
+    if type(name) is not str:
         raise NotJsonError(f"a name cannot be a {type(name).__name__}")
     if name in FORBIDDEN_NAMES:
         raise NameRefusedError(name)

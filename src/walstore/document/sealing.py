@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any, NamedTuple
 
-from walstore.canon import canonical_bytes
+from walstore.canon import canonical_bytes, plain_bytes
 from walstore.crdt import Run
 from walstore.crdt.runs import Insert, Remove
 from walstore.document.ports import Body
 from walstore.errors import NotJsonError, UsageError
 from walstore.sealed.encryptor import Encryptor, SealContext
-from walstore.signed.author import Domain, sign_bytes, signing_input_of
+from walstore.signed.author import Domain, SigningFrame, sign_bytes
 from walstore.signed.chain import link
 from walstore.signed.identity import Identity
 from walstore.wire.envelope import (
@@ -83,6 +83,7 @@ class Sealer:
         "_bytes_max",
         "_document_key",
         "_encryptor",
+        "_frame",
         "_identity",
         "_is_chained",
         "_profile",
@@ -106,6 +107,7 @@ class Sealer:
     ) -> None:
         """Write as one session of an identity; only `starfish` can do without the chain."""
         self._document_key = document_key
+        self._frame = SigningFrame(Domain.APPEND, document_key)
         self._identity = identity
         self._session = session
         self._encryptor = encryptor
@@ -227,13 +229,16 @@ class Sealer:
         data: dict[str, Any]
         if self._profile is Profile.STARFISH:
             inner = inner_starfish(author, author_seq, runs, message)
-            data = outer_starfish(self._encryptor.seal(inner, context), header)
+            sealed = self._encryptor.seal(inner, context)
+            data = outer_starfish(sealed, header)
         else:
             assert header is not None, "packed elements are always chained"
             inner = inner_packed(f"{author}:{header.session}", runs, message)
-            data = outer_packed(self._encryptor.seal(inner, context), author, header)
-        canonical = canonical_bytes(data)
-        signed = signing_input_of(Domain.APPEND, self._document_key, canonical)
+            sealed = self._encryptor.seal(inner, context)
+            data = outer_packed(sealed, author, header)
+        is_plain = sealed is inner and _is_plain(runs)
+        canonical = plain_bytes(data) if is_plain else canonical_bytes(data)
+        signed = self._frame.around(canonical)
         proof = sign_bytes(signed, self._identity)
         name = link(
             signed, author_pubkey=proof.author_pubkey, author_signature=proof.author_signature
@@ -249,6 +254,14 @@ def _check_size(value: object, limit: int) -> None:
     size = len(canonical_bytes(value))
     if size > limit:
         raise ValueTooLargeError(size, limit)
+
+
+def _is_plain(runs: Sequence[Run]) -> bool:
+    """Whether nothing but text and counters is in runs, as in whatever is typed."""
+    return all(
+        isinstance(run, Remove) or (isinstance(run, Insert) and isinstance(run.values, str))
+        for run in runs
+    )
 
 
 def _fits(runs: Sequence[Run], profile: Profile) -> bool:

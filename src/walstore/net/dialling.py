@@ -12,6 +12,7 @@ from websockets.uri import parse_uri
 
 from walstore.errors import UsageError
 from walstore.net.faults import NotAdmittedError, RelayFaultError
+from walstore.net.reasons import reason_of_system
 from walstore.signed.auth import relay_address
 from walstore.wire.limits import FRAME_BYTES_MAX
 
@@ -133,6 +134,8 @@ def reason_of(error: Exception) -> str:
             return error.reason
         case TimeoutError():
             return "the relay does not answer"
+        case OSError():
+            return reason_of_system(error)
         case _:
             return str(error) or type(error).__name__
 

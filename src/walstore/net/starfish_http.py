@@ -44,7 +44,7 @@ CALL_SECONDS_MAX = 300.0
 _KEEPALIVE_SECONDS = 4.0
 
 
-class HttpxMissingError(UsageError):
+class HttpxMissingError(UsageError, ImportError):
     """The extra that Starfish servers are called with is not installed."""
 
     def __init__(self) -> None:

@@ -46,11 +46,12 @@ from walstore.net.feeds import Feed
 from walstore.net.follow import Bell, Bells, Follow
 from walstore.net.following import Peer, Waiting
 from walstore.net.keeper import Keeper, Timing
+from walstore.net.keys import checked_key
 from walstore.net.pending import Pending
 from walstore.net.status import State, StatusSubscription, TransportStatus
 from walstore.signed.identity import Identity
 from walstore.wire.frames import GetSnapshot
-from walstore.wire.limits import DOCUMENT_KEY_SIZE_MAX, PULL_ELEMENTS_MAX, TS_MAX
+from walstore.wire.limits import PULL_ELEMENTS_MAX, TS_MAX
 
 __all__ = ["Connection", "Follow", "RelayUrlError", "Timing", "WebSocketTransport"]
 
@@ -505,14 +506,7 @@ class WebSocketTransport:
 
     def _checked(self, document_key: str) -> str:
         self._check_open()
-        if not 1 <= len(document_key) <= DOCUMENT_KEY_SIZE_MAX:
-            reason = f"not 1 to {DOCUMENT_KEY_SIZE_MAX} characters long"
-            raise DocumentKeyRefusedError(document_key, reason)
-        if not document_key.isprintable():
-            raise DocumentKeyRefusedError(document_key, "it has characters that cannot be shown")
-        if document_key.endswith(SNAPSHOT_SUFFIX):
-            raise DocumentKeyRefusedError(document_key, f"{SNAPSHOT_SUFFIX} names snapshots")
-        return document_key
+        return checked_key(document_key)
 
     def _document_key(self, snapshot_key: str) -> str:
         if not snapshot_key.endswith(SNAPSHOT_SUFFIX):

@@ -4,8 +4,10 @@
   between two gaps is equal, and there is always something between them.
 - What both ends share is cut off first; that never makes a result worse.
 - Up to `EXACT_AREA_MAX` the gaps are minimal: they come from a longest common subsequence.
-- Beyond it, lines and then pieces are aligned first, and only what lies between them is looked
-  at by character. That is close to minimal for text that people edit, and not promised.
+- Beyond it, the texts are followed from one small edit to the next, which is all there is to most
+  edits. From where that leads no further, lines and then pieces are aligned first, and only what
+  lies between them is looked at by character. That is close to minimal for text that people edit,
+  and not promised.
 - All comparing of one diff together is held to `WORK_AREA_MAX`. What is left once that is used
   up is followed from edit to edit as long as they are small, and then replaced as a whole:
   coarser, never wrong, never slow.
@@ -18,27 +20,31 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import accumulate, compress, count, islice
 from operator import add, ne
+from typing import Final
 
 from walstore.reconcile.blocks import Work, compare, follow, match_unique
 from walstore.reconcile.gaps import Block, Gap, behind, between, trim
 
 # The product of two lengths: two texts of 4,000 characters, a millisecond.
-EXACT_AREA_MAX = 2**24
+EXACT_AREA_MAX: Final = 2**24
+
+# A few hundred small edits are followed in about a millisecond; lines are quicker for more.
+FOLLOWED_STEPS_MAX: Final = 2**10
 
 # A line or piece takes about 130 bytes while it is looked at; a side has no more than these.
-TOKENS_MAX = 2**16
+TOKENS_MAX: Final = 2**16
 
 # How long the pieces of a text without lines are meant to be.
-PIECE_CHARS = 32
+PIECE_CHARS: Final = 32
 
 # The longer the text, the longer its pieces, so that comparing them stays affordable.
-PIECES_MAX = 2**13
+PIECES_MAX: Final = 2**13
 
 # How many characters are looked at to choose where to cut.
-SAMPLE_CHARS = 1024
+SAMPLE_CHARS: Final = 1024
 
 # Shorter agreements than this are chance, and would stand in the way of better ones.
-ANCHOR_CHARS_MIN = 16
+ANCHOR_CHARS_MIN: Final = 16
 
 # Elements that only one side has never match, so they need no character of their own.
 _ONLY_OLD, _ONLY_NEW, _FIRST_SHARED = "\x00", "\x01", 2
@@ -50,7 +56,12 @@ def align_text(old: str, new: str, gap: Gap) -> list[Gap]:
     work = Work()
     if gap.area <= EXACT_AREA_MAX:
         return _align_characters(old, new, gap, work)
-    return _refine(old, new, _align_cut(old, new, gap, "\n", work), work)
+    blocks = follow(old, new, gap, Work(FOLLOWED_STEPS_MAX))
+    rest = behind(blocks, gap)
+    gaps = between(blocks, Gap(gap.old_start, rest.old_start, gap.new_start, rest.new_start))
+    if rest.area > EXACT_AREA_MAX:
+        return gaps + _refine(old, new, _align_cut(old, new, rest, "\n", work), work)
+    return gaps + _align_characters(old, new, rest, work)
 
 
 def align_tokens(old: Sequence[Hashable], new: Sequence[Hashable]) -> list[Gap]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from rapidfuzz.distance import Indel
 
@@ -19,19 +19,22 @@ from walstore.reconcile.gaps import Block, Gap, behind, common_prefix
 
 # An area is the product of two lengths: comparing takes one bit of memory per unit, and about a
 # millisecond per 2^24 units. 32 MiB at most, and some 20 ms, for one diff.
-WORK_AREA_MAX = 2**28
+WORK_AREA_MAX: Final = 2**28
 
 # Comparing also takes 24 bytes per element of either side.
-COMPARED_LEN_MAX = 2**19
+COMPARED_LEN_MAX: Final = 2**19
 
 # Strings are followed over no more edits than these at once …
-EDITS_MAX = 16
+EDITS_MAX: Final = 16
 
 # … to where they agree for so long again.
-AGREEMENT_CHARS_MIN = 32
+AGREEMENT_CHARS_MIN: Final = 32
+
+# The removed and inserted characters of the edits that are tried before any others.
+_SINGLE_EDITS: Final = ((0, 1), (1, 0), (1, 1))
 
 # How many steps that may take in one diff, a microsecond or two each.
-STEPS_MAX = 2**14
+STEPS_MAX: Final = 2**14
 
 # How far one gets in old, and the equal blocks on the way.
 _Path: TypeAlias = tuple[int, tuple[Block, ...]]
@@ -43,9 +46,9 @@ class Work:
 
     __slots__ = ("area_left", "steps_left")
 
-    def __init__(self) -> None:
+    def __init__(self, steps_max: int = STEPS_MAX) -> None:
         self.area_left = WORK_AREA_MAX
-        self.steps_left = STEPS_MAX
+        self.steps_left = steps_max
 
     def allows(self, gap: Gap) -> bool:
         """Whether the sides of the gap may still be compared."""
@@ -71,9 +74,26 @@ def compare(old: str, new: str, gap: Gap, work: Work) -> list[Block]:
 def follow(old: str, new: str, gap: Gap, work: Work) -> list[Block]:
     """Equal blocks from the start of a gap on, up to where the sides part for good."""
     blocks: list[Block] = []
-    while found := _next_agreement(old, new, behind(blocks, gap), work):
+    while True:
+        rest = behind(blocks, gap)
+        found = _over_one(old, new, rest, work) or _next_agreement(old, new, rest, work)
+        if not found:
+            return blocks
         blocks += found
-    return blocks
+
+
+def _over_one(old: str, new: str, gap: Gap, work: Work) -> list[Block]:
+    """The long block behind one character that was typed, removed or replaced, if that is all."""
+    old_start, old_end, new_start, new_end = gap
+    limit = min(old_end - old_start, new_end - new_start) - 1
+    if limit < AGREEMENT_CHARS_MIN or old[old_start] == new[new_start] or not work.take_step():
+        return []
+    for removed, inserted in _SINGLE_EDITS:
+        old_at, new_at = old_start + removed, new_start + inserted
+        if old.startswith(new[new_at : new_at + AGREEMENT_CHARS_MIN], old_at):
+            size = common_prefix(old, new, Gap(old_at, old_end, new_at, new_end))
+            return [(old_at, new_at, size)]
+    return []
 
 
 def _next_agreement(old: str, new: str, gap: Gap, work: Work) -> list[Block]:

@@ -7,10 +7,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
+
+from rapidfuzz.distance import Postfix, Prefix
 
 # Where two strings part is first looked for within so many characters.
-NEAR_CHARS = 64
+NEAR_CHARS: Final = 64
+
+# Once it is known to be within so many, they are counted.
+COUNTED_CHARS: Final = 1024
 
 Block: TypeAlias = tuple[int, int, int]
 
@@ -62,34 +67,44 @@ def behind(blocks: list[Block], gap: Gap) -> Gap:
 
 def common_prefix(old: str, new: str, gap: Gap) -> int:
     """How many characters the two sides of a gap begin alike with."""
+    old_start, old_end, new_start, new_end = gap
+    limit = min(old_end - old_start, new_end - new_start)
+    high = min(limit, NEAR_CHARS)
+    low = Prefix.similarity(old[old_start : old_start + high], new[new_start : new_start + high])
+    if low < high or high == limit:
+        return low
     # Slices are compared at the speed of memory, so halving beats any loop over characters.
     # Windows that grow keep the cost at the length of what is common, however long the rest.
-    old_start, new_start = gap.old_start, gap.new_start
-    low, high, limit = 0, 0, min(gap.old_end - old_start, gap.new_end - new_start)
     while low == high < limit:
         high = min(limit, 4 * high + NEAR_CHARS)
         if old.startswith(new[new_start + low : new_start + high], old_start + low):
             low = high
-    while low < high:
+    while high - low > COUNTED_CHARS:
         middle = (low + high) // 2
-        if old.startswith(new[new_start + low : new_start + middle + 1], old_start + low):
-            low = middle + 1
+        if old.startswith(new[new_start + low : new_start + middle], old_start + low):
+            low = middle
         else:
             high = middle
-    return low
+    left, right = old[old_start + low : old_start + high], new[new_start + low : new_start + high]
+    return low + Prefix.similarity(left, right)
 
 
 def _common_suffix(old: str, new: str, gap: Gap) -> int:
-    old_end, new_end = gap.old_end, gap.new_end
-    low, high, limit = 0, 0, min(old_end - gap.old_start, new_end - gap.new_start)
+    old_start, old_end, new_start, new_end = gap
+    limit = min(old_end - old_start, new_end - new_start)
+    high = min(limit, NEAR_CHARS)
+    low = Postfix.similarity(old[old_end - high : old_end], new[new_end - high : new_end])
+    if low < high or high == limit:
+        return low
     while low == high < limit:
         high = min(limit, 4 * high + NEAR_CHARS)
         if old.endswith(new[new_end - high : new_end - low], 0, old_end - low):
             low = high
-    while low < high:
+    while high - low > COUNTED_CHARS:
         middle = (low + high) // 2
-        if old.endswith(new[new_end - middle - 1 : new_end - low], 0, old_end - low):
-            low = middle + 1
+        if old.endswith(new[new_end - middle : new_end - low], 0, old_end - low):
+            low = middle
         else:
             high = middle
-    return low
+    left, right = old[old_end - high : old_end - low], new[new_end - high : new_end - low]
+    return low + Postfix.similarity(left, right)

@@ -75,7 +75,8 @@ class Settings:
         name: What the relay is called in its info document.
         description: What it says about itself there.
         handshake_ms_max: How long a new connection may take to say what it wants.
-        ping_interval_ms: How often idle peers are asked whether they are still there.
+        ping_interval_ms: How often peers are asked whether they are still there, and how long
+            they may take to say so.
         drain_ms_max: How long peers may take to leave when the relay stops.
         compression: Whether to compress for clients that ask for it.
         log_level: How much is logged: debug, info, warning or error.
@@ -125,13 +126,19 @@ class Settings:
     @property
     def database_shown(self) -> str:
         """The database without its password."""
-        return re.sub(r"://([^:@/]*):[^@/]*@", r"://\1:…@", self.database)
+        return without_password(self.database)
 
     def make_roles(self) -> Roles:
         """Who may do what before any grant is read."""
         if self.roles_table is None:
             return Roles.open_to_all()
         return Roles.from_table(self.roles_table, source=self.roles_source)
+
+
+def without_password(database: str) -> str:
+    """The address of a database as it may be shown."""
+    shown = re.sub(r"://([^:@/]*):[^@/]*@", r"://\1:…@", database)
+    return re.sub(r"([?&]password=)[^&]*", r"\1…", shown)
 
 
 class _Given(NamedTuple):

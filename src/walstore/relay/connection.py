@@ -37,6 +37,10 @@ BODY_BYTES_MAX = 64 * 2**10
 ANSWER_S_MAX = 600
 READING_S_MAX = 30
 
+# What is read from one connection at a time, before others have their turn. The smallest frames
+# have six bytes, and each takes its time; asyncio would read 256 KiB of them.
+READ_BYTES_MAX = 16 * 2**10
+
 # Beyond the websockets that are allowed: for health checks, metrics and the status page.
 PLAIN_CONNECTIONS_MAX = 256
 
@@ -74,6 +78,8 @@ class RelayConnection(ServerConnection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take a connection, unless there are too many."""
+        # Where a transport is not asyncio's own, this says nothing to it.
+        transport.max_size = READ_BYTES_MAX  # type: ignore[attr-defined]
         limit = self.context.settings.limits.connections_max + PLAIN_CONNECTIONS_MAX
         if len(self.server.handlers) < limit:
             super().connection_made(transport)

@@ -26,6 +26,10 @@ class LogError(StorageError):
     """The database cannot do it now: it is full, locked, read-only or gone."""
 
 
+class LogInUseError(LogError):
+    """Another relay has the log."""
+
+
 class LogCorruptError(LogError):
     """The database is damaged, or is none of ours; nothing was written to it."""
 

@@ -83,7 +83,12 @@ class Peer:
     @property
     def is_open(self) -> bool:
         """Whether something can be sent."""
-        return self._socket.protocol.state is OPEN and self.dropped is None
+        return (
+            self._socket.protocol.state is OPEN
+            and self.dropped is None
+            # A connection that broke while nothing was read from it is not noticed by the protocol.
+            and not self._socket.transport.is_closing()
+        )
 
     @property
     def pending_bytes(self) -> int:

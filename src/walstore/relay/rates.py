@@ -25,10 +25,10 @@ class TokenBucket:
             return 0
         return max(1, int((1 - self._tokens) / self._per_ms))
 
-    def borrow(self, now_ms: int) -> int:
-        """Take a token that may not be there yet; in how many milliseconds it will be."""
+    def borrow(self, now_ms: int, tokens: int = 1) -> int:
+        """Take tokens that may not be there yet; in how many milliseconds they will be."""
         self._fill(now_ms)
-        self._tokens -= 1
+        self._tokens -= tokens
         return max(0, math.ceil(-self._tokens / self._per_ms))
 
     def _fill(self, now_ms: int) -> None:

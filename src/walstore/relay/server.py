@@ -78,6 +78,9 @@ from walstore.wire.limits import (
 
 _logger = logging.getLogger("walstore.relay")
 
+# Frames of one peer that are looked at in a row. What has come together could be a thousand.
+_FRAMES_IN_A_ROW = 16
+
 # How often it is written down how far readers are, and looked up who may still read.
 _HOUSEKEEPING_S = 30
 
@@ -218,6 +221,7 @@ class Relay:
                 # The connection keeps this time itself: it may turn out to be plain HTTP.
                 open_timeout=None,
                 ping_interval=told.ping_interval_ms / 1000,
+                ping_timeout=told.ping_interval_ms / 1000,
                 close_timeout=told.drain_ms_max / 1000,
             )
             try:
@@ -264,6 +268,7 @@ class Relay:
             return
         peer = self._welcome(socket)
         self.peers[peer] = None
+        taken = 0
         try:
             async for message in socket:
                 if isinstance(message, bytes):
@@ -272,6 +277,10 @@ class Relay:
                     await self._take(peer, message.encode())
                 if not peer.is_open:
                     break
+                taken += 1
+                if taken % _FRAMES_IN_A_ROW == 0:
+                    # Whatever is here already is taken without a pause otherwise, while all wait.
+                    await asyncio.sleep(0)
         except ConnectionClosed:
             pass
         finally:

@@ -53,6 +53,10 @@ from walstore.wire.limits import CHALLENGE_MS_MAX, ELEMENT_BYTES_MAX
 # Snapshots are documents of their own to TypeScript peers; here the suffix is the relay's to use.
 RESERVED_SUFFIX = "__snapshot"
 
+# As how many frames one counts that is answered with a refusal: whoever is refused most of what
+# they say has less of the relay than others.
+REFUSED_FRAMES = 10
+
 # What a websocket can carry when it is closed.
 _CLOSE_REASON_BYTES_MAX = 123
 
@@ -185,6 +189,7 @@ class Session:
             return self._dispatch(frame, now_ms)
         except _RefusedError as error:
             ref = None if isinstance(frame, SetPresence) else frame.ref
+            self._frames.borrow(now_ms, REFUSED_FRAMES - 1)
             return self._refuse(ref, error)
 
     def fault(
@@ -277,7 +282,10 @@ class Session:
             raise _RefusedError(
                 Code.RATE_LIMITED, "this key was dropped for its faults", retry_ms=wait_ms
             )
-        if len(self.keys) >= self._limits.keys_max and frame.key not in self.keys:
+        if frame.key in self.keys:
+            # It was shown on this connection already; to verify it again is work for nothing.
+            return [Reply(Ok(frame.ref, {"key": frame.key}))]
+        if len(self.keys) >= self._limits.keys_max:
             raise _RefusedError(Code.TOO_MANY, "too many keys on one connection")
         if not verify_auth(
             challenge=self._challenge,

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final, Literal
 from zlib import crc32
 
-from walstore.relay.log import LogCorruptError, LogError
+from walstore.relay.log import LogCorruptError, LogError, LogInUseError
 from walstore.relay.sqlite_rows import STATE_COLUMNS, State, checked
 from walstore.relay.sqlite_schema import (
     APPLICATION_ID,
@@ -70,11 +70,13 @@ class Mark:
         self.path = database.with_name(database.name + "-lock")
         try:
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except FileNotFoundError as error:
+            raise LogError(f"{database.parent}: there is no such directory") from error
         except OSError as error:
             raise LogError(f"{self.path}: {error.strerror}") from error
         if not self._is_ours():
             os.close(self._file)
-            raise LogError(
+            raise LogInUseError(
                 f"{database}: another relay is running on it; a log belongs to one process"
             )
 

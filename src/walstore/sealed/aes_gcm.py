@@ -16,7 +16,7 @@ IV_BYTES = 12
 TAG_BYTES = 16
 
 
-class StarfishExtraMissingError(UsageError):
+class StarfishExtraMissingError(UsageError, ImportError):
     """The extra that keyrings and Starfish sealing need is not installed."""
 
     def __init__(self) -> None:

@@ -2,6 +2,7 @@
 
 - It knows nothing of Spark: batches of Arrow come in and go out, in one process or in many.
 - A task may be tried again: the same bytes go to the same keys, and change nothing.
+- What begins an archive is a base, whatever its size, and is written as one at once.
 - Events come by part, then document, then seq. A few documents are folded at a time, so that what
   is held is the rows of a part, and not its events.
 - Keys are read from their file where they are needed, and are in no message.
@@ -101,10 +102,19 @@ class PartWork:
         """Where the diff of the window belongs."""
         return Spot(self.prefix, self.epoch, self.since, self.to, self.parts)
 
-    # ── diffs ──────────────────────────────────────────────────────────────────────────
+    @property
+    def base_spot(self) -> Spot:
+        """Where a base that takes the window in belongs."""
+        return Spot(self.prefix, self.epoch + 1, None, self.to, self.parts)
 
-    def write_diffs(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Store the parts that the events are of; a message for each."""
+    @property
+    def is_first(self) -> bool:
+        """Whether the window begins an archive."""
+        return not self.manifest
+
+    def write_events(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Store the parts that the events are of, as a diff or the first base; a message each."""
+        write = self._write_first if self.is_first else self._write_diff
         rows = (
             (number, event)
             for batch in batches
@@ -116,11 +126,14 @@ class PartWork:
         )
         for number, numbered in groupby(rows, key=lambda each: each[0]):
             events = (event for _, event in numbered)
-            yield _message(number, asyncio.run(self._write_diff(number, events)))
+            yield _message(number, asyncio.run(write(number, events)))
 
-    async def empty_diff(self, number: int) -> str:
-        """Store a part in which nothing has happened; its message."""
-        return canonical_text(await self._write_diff(number, iter(())))
+    async def write_empty(self, number: int) -> str:
+        """Store a part in which nothing has happened, likewise; its message."""
+        write = self._write_first if self.is_first else self._write_diff
+        return canonical_text(await write(number, iter(())))
+
+    # ── diffs ──────────────────────────────────────────────────────────────────────────
 
     def empty_bytes(self) -> int:
         """What such a part takes, in the first format of diffs."""
@@ -176,6 +189,17 @@ class PartWork:
 
     # ── bases ──────────────────────────────────────────────────────────────────────────
 
+    async def _write_first(self, number: int, events: Iterator[RowEvent]) -> dict[str, Any]:
+        changes, reports, churn = await self._changes(number, events)
+        rows = merged(iter(()), [changes], self.kind.key_fields)
+        return {
+            **await self._put_base(number, rows),
+            "diff_bytes": 0,
+            "churn": churn,
+            "net_rows": net_rows(changes),
+            **_told(reports),
+        }
+
     def write_bases(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Store the parts of a base, out of the archive and the diffs that were written, if any."""
         for batch in batches:
@@ -185,13 +209,13 @@ class PartWork:
                 yield _message(number, written)
 
     async def _write_base(self, number: int, message: str) -> dict[str, Any]:
-        destinations = self._destinations()
         old = await self._rows(number)
-        changes = await self._diff(destinations[0], message) if message else []
-        rows = merged(old, [changes], self.kind.key_fields)
+        changes = await self._diff(self._destinations()[0], message) if message else []
+        return await self._put_base(number, merged(old, [changes], self.kind.key_fields))
+
+    async def _put_base(self, number: int, rows: Iterable[Row]) -> dict[str, Any]:
         encoded = encode_base(rows, _formats(self.base_formats), self.kind.columns)
-        spot = Spot(self.prefix, self.epoch + 1, None, self.to, self.parts)
-        parts = await put_part(destinations, spot, number, encoded)
+        parts = await put_part(self._destinations(), self.base_spot, number, encoded)
         return {"formats": _shown(parts), "row_count": encoded[0].row_count}
 
     async def _diff(self, destination: Destination, message: str) -> list[RowChange]:

@@ -29,11 +29,18 @@ _OWN_SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
 }
 
-# A quicker start, for work that is soon done.
-_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+# What only this machine is known to have: workers that have loaded what they need.
+_HERE = {"spark.python.daemon.module": "walstore.spark.daemon"}
+
+# A quicker start, for work that is soon done: it is not worth compiling.
+_QUICK = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 
 # What counts is the work that is done in the end; pauses disturb nobody.
-_STEADY = "-XX:+UseParallelGC"
+_STEADY = {"spark.driver.extraJavaOptions": "-XX:+UseParallelGC"}
 
 
 def spark_session(
@@ -64,10 +71,12 @@ def spark_session(
         builder = _configured(SparkSession.builder.remote(where), _SETTINGS, settings)
     else:
         prepare_java(os.environ, cache=cache_directory())
-        ours = {**_SETTINGS, **_OWN_SETTINGS, **_java(where, is_quick=is_quick)}
+        if where is None and "SPARK_ENV_LOADED" not in os.environ:
+            where = LOCAL
+        ours = {**_SETTINGS, **_OWN_SETTINGS, **_place(where, is_quick=is_quick)}
         builder = _configured(SparkSession.builder.appName(app), ours, settings)
-        if where is not None or "SPARK_ENV_LOADED" not in os.environ:
-            builder = builder.master(LOCAL if where is None else where)
+        if where is not None:
+            builder = builder.master(where)
     session = builder.getOrCreate()
     session.dataSource.register(WalstoreDataSource)
     return session
@@ -87,9 +96,9 @@ def cache_directory() -> Path:
     return (Path(home) if home else Path.home() / ".cache") / "walstore"
 
 
-def _java(where: str | None, *, is_quick: bool) -> dict[str, str]:
-    if is_quick:
-        return {"spark.driver.extraJavaOptions": _QUICK}
+def _place(where: str | None, *, is_quick: bool) -> dict[str, str]:
+    """What depends on where it runs."""
     # On a cluster it is executors that work, and whoever has set it up says how.
-    is_here = where is None or where.startswith("local")
-    return {"spark.driver.extraJavaOptions": _STEADY} if is_here else {}
+    is_here = where is not None and where.startswith("local")
+    pace = _QUICK if is_quick else _STEADY if is_here else {}
+    return {**pace, **_HERE} if is_here else dict(pace)

@@ -2,6 +2,7 @@
 
 - What is measured is written: the diff is stored first, as only that tells how large it is. Where
   it becomes a base, tasks merge it into the archive, and the diff, which nobody names, is removed.
+- What begins an archive is a base in any case, and is stored as one.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class SparkWork:
         if self._events is not None:
             with told_in_one_line():
                 found = in_parts(self._events, self._work.parts).mapInArrow(
-                    self._work.write_diffs, MESSAGE_DDL
+                    self._work.write_events, MESSAGE_DDL
                 )
                 self._messages = _by_part(found.collect())
         told = [parse(message) for message in self._messages.values()]
@@ -83,18 +84,23 @@ class SparkWork:
 
     async def write_diff(self, spot: Spot) -> list[Written]:
         """What was stored; parts without events are stored now."""
+        return await self._stored()
+
+    async def _stored(self) -> list[Written]:
         for number in range(self._work.parts):
             if number not in self._messages:
-                self._messages[number] = await self._work.empty_diff(number)
+                self._messages[number] = await self._work.write_empty(number)
         return [_written(self._messages[number]) for number in range(self._work.parts)]
 
     async def write_base(self, spot: Spot, before: Manifest, way: Plan | None) -> list[Written]:
-        """Merge what was stored into the archive, part by part."""
+        """Merge what was stored into the archive, part by part; the first one is there already."""
+        if self._work.is_first:
+            return await self._stored()
         rows = [(number, self._messages.get(number, "")) for number in range(self._work.parts)]
         with told_in_one_line():
             found = (
                 self._spark.createDataFrame(rows, MESSAGE_DDL)
-                .repartition(self._work.parts, "part")
+                .repartitionById(self._work.parts, sql.col("part").cast("int"))
                 .mapInArrow(self._work.write_bases, MESSAGE_DDL)
             )
             messages = _by_part(found.collect())
@@ -102,6 +108,8 @@ class SparkWork:
 
     async def discard_diff(self, writer: Writer) -> None:
         """Remove a diff that a base has taken in, and that nobody names."""
+        if self._work.is_first:
+            return
         for message in self._messages.values():
             for part in read_parts(message).values():
                 for destination in writer.destinations:
@@ -128,10 +136,11 @@ def in_parts(events: DataFrame, parts: int) -> DataFrame:
     """Events by part, document and seq, each part in one partition."""
     # The first four bytes of the hash, as `walstore.archive.buckets` has it.
     start = sql.conv(sql.substring(sql.sha2(sql.col("document").cast("binary"), 256), 1, 8), 16, 10)
-    bucket = sql.pmod(start.cast("bigint"), sql.lit(parts)).cast("bigint")
+    bucket = sql.pmod(start.cast("bigint"), sql.lit(parts)).cast("int")
     return (
         events.select(*EVENT_NAMES, bucket.alias(BUCKET))
-        .repartition(parts, BUCKET)
+        # By the number itself: its hash would put several parts into one partition.
+        .repartitionById(parts, BUCKET)
         .sortWithinPartitions(BUCKET, "document", "seq")
     )
 

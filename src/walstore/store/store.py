@@ -894,6 +894,11 @@ class WalStore(StoreEditing):
         """How far the log was read."""
         return self.document.current_checkpoint
 
+    @property
+    def elements_read(self) -> int:
+        """How many elements of the log were read so far; it grows while the store opens."""
+        return 0 if self._replica is None else self._replica.count
+
     async def send(self) -> None:
         """Commit, for the syncer; whoever could not write is asked about once more."""
         if self._refusals is not None and self._refusals.is_of_author(self.document):

@@ -115,6 +115,8 @@ class CollabTextArea(TextView):
         self._is_ahead = False
         self._anchors = HEAD, HEAD
         self._last_places: dict[str, tuple[str, Anchor]] = {}
+        # Whether the others may be elsewhere by now: they are looked for once in a frame.
+        self._are_carets_old = False
         # Whose change is being shown: an edit made here, an undo or redo of one, or any other.
         self._is_editing = self._is_rewinding = False
         # Where the cursor goes with the edit that is being made.
@@ -130,13 +132,14 @@ class CollabTextArea(TextView):
             self._presence = self.store.presence
         self._subscriptions.append(self._presence.subscribe(self._people_changed))
         self._catch_up()
-        self._find_carets()
+        self._expect_carets()
 
     def on_unmount(self) -> None:
         """Be bound no more."""
         for subscription in self._subscriptions:
             subscription.close()
         self._subscriptions = []
+        self._are_carets_old = False
         self._say(None)
 
     def on_resize(self) -> None:
@@ -320,7 +323,7 @@ class CollabTextArea(TextView):
             self.hold(held)
         # What is told from here on, while the store still tells it, is an answer of others.
         self._is_editing, self._caret = False, None
-        self._find_carets()
+        self._expect_carets()
 
     def _resolved(self, anchor: Anchor, otherwise: int) -> int:
         position = resolve(self.store.document.crdt, self.path, anchor) if self._is_text else None
@@ -362,12 +365,29 @@ class CollabTextArea(TextView):
             with suppress(WalStoreError):
                 self._presence.move(cursor)
 
-    def _people_changed(self, others: list[Person]) -> None:
-        call_in_app(self, self._show_people, others)
+    @property
+    def carets(self) -> tuple[RemoteCaret, ...]:
+        """Where the others are by now."""
+        self.before_frame()
+        return super().carets
 
-    def _find_carets(self) -> None:
-        if self._presence is not None:
-            self._show_people(self._presence.others())
+    def before_frame(self) -> None:
+        """Find the others, if they may be elsewhere than they were."""
+        if self._are_carets_old:
+            self._are_carets_old = False
+            if self._presence is not None:
+                self._show_people(self._presence.others())
+
+    def _people_changed(self, _: list[Person]) -> None:
+        call_in_app(self, self._expect_carets)
+
+    def _expect_carets(self) -> None:
+        """Have the others found with the next frame; at once if somebody is followed."""
+        self._are_carets_old = True
+        if self.following is None:
+            self.ask_for_frame()
+        else:
+            self.before_frame()
 
     def _show_people(self, others: list[Person]) -> None:
         if not self._is_text:

@@ -148,7 +148,10 @@ class TextDocument(DocumentBase):
         for those, kept in ((raw, self._raw), (lines, self._lines)):
             those[-1] += kept[bottom][right:]
             those[0] = kept[top][:left] + those[0]
-            kept[top : bottom + 1] = those
+        # A line that is shown as it is is kept once.
+        lines = [one if one == other else other for one, other in zip(raw, lines, strict=True)]
+        self._raw[top : bottom + 1] = raw
+        self._lines[top : bottom + 1] = lines
         self._sizes.splice(top, bottom + 1, [len(line) + 1 for line in raw])
         if self._widths is not None:
             indent_width, widths = self._widths

@@ -1,17 +1,17 @@
 """A `TextArea` that draws its own rows, each no oftener than it has to.
 
     lines touched ── stale rows ── those that show something else ── the screen
-                  (any number of)  (once, when all is done)
+                  (any number of)  (once, when a frame is drawn)
 
 - A row is drawn by what it shows, and kept: one that shows the same is not drawn again, wherever on
   the screen it is by now, and one that shows something else is never taken for it.
-- Whatever may have changed is compared with what is on the screen, row by row. Only what differs is
-  written to the terminal.
+- Whatever may have changed is compared with what is on the screen, row by row, once in a frame.
+  Only what differs is written to the terminal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.cache import LRUCache
 from textual.color import Color
+from textual.document._document import Selection
 from textual.geometry import Region
 from textual.scrollbar import ScrollBar
 from textual.strip import Strip
@@ -48,25 +49,29 @@ class _Look(NamedTuple):
     width: int
     gutter_width: int
     blank: Strip
+    top: int
+    left: int
+    carets: tuple[RemoteCaret, ...]
+    selection: Selection
+    cursor_row: int | None
+    cursor_line: Style | None
 
 
 class TextDrawing(TextArea):
-    """A text, and where others are in it, on the screen.
-
-    Attributes:
-        carets: Where the others are.
-    """
+    """A text, and where others are in it, on the screen."""
 
     document: TextDocument
     wrapped_document: Wrapping
 
     def __init__(self, **options: Any) -> None:
         """Draw nothing yet; the options are those of a `TextArea`."""
-        self.carets: tuple[RemoteCaret, ...] = ()
+        self._carets: tuple[RemoteCaret, ...] = ()
         self._look: _Look | None = None
         self._is_styled = False
         # Rows of the screen that may show something else by now, and what all of them show.
         self._stale: set[int] = set()
+        # Whether the screen is to be asked for a frame.
+        self._is_due = False
         self._drawn: dict[int, Row | None] = {}
         # Whether what is drawn will be on the screen.
         self._is_shown = False
@@ -76,11 +81,16 @@ class TextDrawing(TextArea):
 
     # ── what is drawn again ────────────────────────────────────────────────────────────
 
+    @property
+    def carets(self) -> tuple[RemoteCaret, ...]:
+        """Where the others are."""
+        return self._carets
+
     def draw_carets(self, carets: tuple[RemoteCaret, ...]) -> None:
         """Draw where the others are, in place of where they were."""
-        for caret in {*carets} ^ {*self.carets}:
+        for caret in {*carets} ^ {*self._carets}:
             self.draw_lines(*sorted((caret.start[0], caret.end[0])))
-        self.carets = carets
+        self._carets = carets
 
     def draw_lines(self, first: int, last: int) -> None:
         """Draw lines of the text again, as far as they are in view."""
@@ -115,19 +125,33 @@ class TextDrawing(TextArea):
         rows = range(max(start - top, 0), min(stop - top, self.size.height))
         if rows:
             self._stale.update(rows)
-            self.check_idle()
+            self.ask_for_frame()
+
+    def ask_for_frame(self) -> None:
+        """Have a frame drawn before long."""
+        self._is_due = True
+        self.check_idle()
 
     def _check_refresh(self) -> None:
-        """Have the rows drawn that show something else; all that was to be done is done."""
-        if self._stale and self.is_mounted:
-            self._restyle()
-            self._look = None
+        """Ask the screen for a frame; all that was to be done for now is done."""
+        if self._is_due and self.is_mounted:
+            self._is_due = False
+            self._repaint_required = True
+        super()._check_refresh()
+
+    def _exchange_repaint_regions(self) -> Collection[Region]:
+        """What a frame has to show anew: rows that show something else than on the screen."""
+        self.before_frame()
+        if self._stale:
+            self._take_over()
             width = self.scrollable_content_region.width
             for rows in _runs(filter(self._is_changed, sorted(self._stale))):
                 self._set_dirty(Region(0, rows.start, width, len(rows)))
-                self._repaint_required = True
             self._stale.clear()
-        super()._check_refresh()
+        return super()._exchange_repaint_regions()
+
+    def before_frame(self) -> None:
+        """Do what is done once, however much has changed since the last frame."""
 
     def _is_changed(self, y: int) -> bool:
         return y not in self._drawn or self._drawn[y] != self._row(y)
@@ -150,8 +174,7 @@ class TextDrawing(TextArea):
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """Draw rows that will be on the screen."""
-        self._restyle()
-        self._look = None
+        self._take_over()
         self._is_shown = True
         # What a `TextArea` does first takes longer than to draw a row, and was done.
         strips = super(TextArea, self).render_lines(crop)
@@ -160,6 +183,9 @@ class TextDrawing(TextArea):
 
     def render_line(self, y: int) -> Strip:
         """Draw a row."""
+        if not self._is_shown:
+            # It is asked for alone.
+            self._take_over()
         if self.placeholder and not self.document.size:
             self._drawn.clear()
             return super().render_line(y)
@@ -173,6 +199,12 @@ class TextDrawing(TextArea):
             strip = self._line_cache[row] = render_row(row)
         return strip
 
+    def _take_over(self) -> None:
+        """Take over what has changed since the last frame."""
+        self.before_frame()
+        self._restyle()
+        self._look = None
+
     @property
     def _looked(self) -> _Look:
         if self._look is None:
@@ -183,13 +215,25 @@ class TextDrawing(TextArea):
         base = self._theme.base_style or self.rich_style
         ground = self.background_colors[1] if base.bgcolor is None else _color(base.bgcolor)
         gutter_width = self.gutter_width
-        width = self.scrollable_content_region.width - gutter_width
-        return _Look(base, ground, width, gutter_width, Strip.blank(self.size.width, base))
+        selection, (left, top) = self.selection, self.scroll_offset
+        return _Look(
+            base,
+            ground,
+            width=self.scrollable_content_region.width - gutter_width,
+            gutter_width=gutter_width,
+            blank=Strip.blank(self.size.width, base),
+            top=top,
+            left=0 if self.soft_wrap else left,
+            carets=self._carets,
+            selection=selection,
+            cursor_row=selection.end[0] if self._has_cursor else None,
+            cursor_line=self._theme.cursor_line_style if self.highlight_cursor_line else None,
+        )
 
     def _row(self, y: int) -> Row | None:
         """What a row of the screen shows; None below the text."""
         wrapping, look = self.wrapped_document, self._looked
-        shown = wrapping.line_at(y + self.scroll_offset.y)
+        shown = wrapping.line_at(y + look.top)
         if shown is None:
             return None
         row, section = shown
@@ -197,33 +241,32 @@ class TextDrawing(TextArea):
         line = self.document[row]
         is_last = stop == len(line)
         tabs = wrapping.get_tab_widths(row)[line.count("\t", 0, start) :] if "\t" in line else ()
-        is_cursor_row = row == self.cursor_location[0] and self._has_cursor
-        theme = self._theme
-        line_style = theme.cursor_line_style if self.highlight_cursor_line else None
+        is_cursor_row = row == look.cursor_row
+        line_style = look.cursor_line if is_cursor_row else None
         return Row(
             text=line[start:stop] + " " * is_last,
             start=start,
             tabs=tuple(tabs),
-            marks=tuple(self._marks(row, line, look, line_style if is_cursor_row else None)),
-            flags=tuple(flags_in(self.carets, row, start=start, stop=stop + is_last)),
+            marks=tuple(self._marks(row, line, look, line_style)),
+            flags=tuple(flags_in(look.carets, row, start=start, stop=stop + is_last)),
             gutter=self._gutter(row, section, look, is_cursor_row=is_cursor_row),
             base=look.base,
-            blank=line_style if is_cursor_row else None,
+            blank=line_style,
             width=look.width,
-            scroll_x=0 if self.soft_wrap else self.scroll_offset.x,
+            scroll_x=look.left,
         )
 
     def _marks(self, row: int, line: str, look: _Look, line_style: Style | None) -> Iterator[Mark]:
         """What is marked in a line, from the ground up."""
-        theme, (start, end) = self._theme, self.selection
+        theme, (start, end) = self._theme, look.selection
         if line_style:
             yield Mark(0, len(line) + 1, line_style)
-        yield from selections_in(self.carets, line, row, look.ground)
+        yield from selections_in(look.carets, line, row, look.ground)
         if is_in(start, end, row) and theme.selection_style:
             yield selection_mark(start, end, line, row, theme.selection_style)
         if start == end:
             yield from self._brackets(row)
-        yield from carets_in(self.carets, line, row)
+        yield from carets_in(look.carets, line, row)
         if end[0] == row and self._draw_cursor and theme.cursor_style:
             column = end[1]
             stop = next_column(line, column) if column < len(line) else column + 1

@@ -1,0 +1,118 @@
+"""Peers that take more than their share: of the relay's attention, of its log, of its patience."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from websockets.exceptions import ConnectionClosed
+
+from tests.raw_websocket import TEXT, framed, raw_websocket
+from tests.relay_clients import ANNA, BEN, eventually, speaking
+from walstore.relay import MemoryLog, Relay
+from walstore.relay.config import Settings
+from walstore.relay.limits import Limits
+from walstore.relay.peer import Peer
+from walstore.relay.server import _FRAMES_IN_A_ROW
+from walstore.wire.frames import Code, Pull
+
+DOCUMENT = "notes/a"
+
+# Nobody gets anything new for as long as a test takes: what is left tells what was taken.
+NEVER_AGAIN = Limits(frames_per_second=1, frames_burst=10**6, pending_bytes_max=2**30)
+CHATTER = framed(TEXT, b'["CLOSE","x"]')
+
+
+def taken(peer: Peer) -> int:
+    """How many frames of a peer were looked at."""
+    return 10**6 - int(peer.session._frames._tokens)
+
+
+@asynccontextmanager
+async def watched(peer: Peer, counted: list[tuple[int, int]]) -> AsyncIterator[None]:
+    """Note, each time that others have their turn, what was taken, and what waits to be."""
+
+    async def watch() -> None:
+        while True:
+            counted.append((taken(peer), len(peer._socket.recv_messages.frames)))
+            await asyncio.sleep(0)
+
+    watching = asyncio.create_task(watch())
+    yield
+    watching.cancel()
+
+
+async def test_who_says_much_at_once_lets_others_have_their_turn() -> None:
+    counted: list[tuple[int, int]] = []
+    async with (
+        Relay.serve(MemoryLog(), limits=NEVER_AGAIN, compression=False) as relay,
+        raw_websocket(relay.port) as chatty,
+    ):
+        (peer,) = relay.peers
+        async with watched(peer, counted):
+            await chatty.say(CHATTER * 20_000)
+            # A few more are granted while they are taken, and look as if they were not.
+            await eventually(lambda: taken(peer) >= 19_900)
+    steps = [after[0] - before[0] for before, after in pairwise(counted)]
+    assert 0 < max(steps) <= _FRAMES_IN_A_ROW
+    # What has come is held, and so it is not much.
+    assert max(waiting for _, waiting in counted) < 2_000
+
+
+async def test_who_is_gone_is_not_answered(caplog: pytest.LogCaptureFixture) -> None:
+    async with (
+        Relay.serve(MemoryLog(), limits=NEVER_AGAIN, compression=False) as relay,
+        speaking(relay.url, ANNA) as honest,
+    ):
+        for _ in range(5):
+            async with raw_websocket(relay.port) as chatty:
+                await chatty.say(CHATTER * 2_000)
+                chatty.writer.transport.abort()
+        await eventually(lambda: len(relay.peers) == 1)
+        await honest.append(ANNA, DOCUMENT, {"n": 1})
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING] == []
+
+
+async def test_who_asks_to_follow_a_hundred_thousand_documents_follows_a_thousand() -> None:
+    async with (
+        Relay.serve(MemoryLog()) as relay,
+        speaking(relay.url, BEN) as honest,
+        speaking(relay.url, ANNA) as greedy,
+    ):
+
+        async def ask() -> None:
+            with suppress(ConnectionClosed):
+                for number in range(100_000):
+                    await greedy.say(Pull(f"{number}", f"notes/{number}", None, 0, 10, True))
+
+        asking = asyncio.create_task(ask())
+        refused = await greedy.refusal()
+        assert (refused.ref, refused.code) == ("1000", Code.TOO_MANY)
+        await honest.append(BEN, DOCUMENT, {"n": 1})
+        (peer,) = [each for each in relay.peers if each.key == ANNA.public_key]
+        assert len(peer.subscriptions) == 1000
+        assert len(relay._following._rooms) == 1000
+        asking.cancel()
+        greedy.socket.transport.abort()
+        await eventually(lambda: len(relay.peers) == 1)
+        assert not relay._following._rooms
+
+
+async def test_who_does_not_answer_a_ping_is_gone_and_others_are_not() -> None:
+    settings = replace(Settings(), ping_interval_ms=200, drain_ms_max=200)
+    async with (
+        Relay.serve(MemoryLog(), settings=settings) as relay,
+        speaking(relay.url, BEN) as honest,
+        # It is connected, and the system takes whatever is sent to it.
+        raw_websocket(relay.port),
+    ):
+        await honest.follow(DOCUMENT)
+        assert len(relay.peers) == 2
+        await eventually(lambda: len(relay.peers) == 1)
+        await honest.append(BEN, DOCUMENT, {"n": 1})
+        assert len(await honest.elements(1)) == 1
