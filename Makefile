@@ -11,11 +11,9 @@ SPARK  := $(if $(or $(JAVA_HOME),$(shell command -v java)),spark,spark-java)
 
 # The inner modules as C, beside a copy of all others: what a wheel built with WALSTORE_COMPILE=1 holds.
 COMPILED := .cache/compiled
-HOT      := src/walstore/canon.py $(wildcard src/walstore/crdt/*.py src/walstore/reconcile/*.py) \
-            src/walstore/wire/keystrokes.py src/walstore/signed/chain.py
+HOT      := src/walstore/canon.py $(wildcard src/walstore/crdt/*.py src/walstore/reconcile/*.py)
 CORE     := tests/test_compiled.py tests/test_canon.py $(wildcard tests/test_crdt_*.py tests/test_packed_*.py \
-            tests/test_reconcile_*.py tests/test_document_laws.py tests/test_document_bases.py \
-            tests/test_*_keystrokes.py tests/test_signed_chain.py)
+            tests/test_reconcile_*.py tests/test_document_laws.py tests/test_document_bases.py)
 FLEETS   := tests/test_simulator.py::test_whatever_goes_wrong_everybody_agrees_in_the_end
 
 .PHONY: test check compiled demo serve screenshot bench sim mutants torture clean

@@ -17,16 +17,10 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 # Where profiles say that the time goes. Modules that import each other's classes belong together.
-HOT = [
-    "src/walstore/canon.py",
-    "src/walstore/crdt",
-    "src/walstore/reconcile",
-    "src/walstore/wire/keystrokes.py",
-    "src/walstore/signed/chain.py",
-]
+HOT = ["src/walstore/canon.py", "src/walstore/crdt", "src/walstore/reconcile"]
 
 # The compiler, and what the hot modules import: it reads their types.
-NEEDED = ["mypy>=1.20,<1.21", "orjson>=3.10,<4", "pynacl>=1.6,<2", "rapidfuzz>=3.9,<4"]
+NEEDED = ["mypy>=1.20,<1.21", "orjson>=3.10,<4", "rapidfuzz>=3.9,<4"]
 
 # What mypyc writes and what the C compiler makes of it, out of the way of the sources.
 BUILD = ".cache/compiled/build"

@@ -55,6 +55,7 @@ def _made(classes: Path) -> Path | None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not classes.exists():
             beside = classes.with_suffix(".new")
+            beside.unlink(missing_ok=True)
             making = [sys.executable, "-m", "tests.spark_java", str(beside)]
             clean = {name: text for name, text in os.environ.items() if name != VARIABLE}
             done = subprocess.run(making, cwd=CACHE.parent, env=clean, capture_output=True)

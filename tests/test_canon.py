@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from walstore.canon import (
@@ -258,6 +258,7 @@ def test_a_spelled_number_is_the_same_double(number: float) -> None:
 
 @law
 @given(values | st.lists(st.integers(-(2**70), 2**70), max_size=4))
+@example(2.0**53)
 def test_a_canonical_text_is_read_as_any_other(value: Any) -> None:
     text = canonical_bytes(value)
     read = parse_canonical(text)

@@ -123,7 +123,8 @@ def test_a_shell_completes_commands_documents_and_what_is_in_them(ada: Home) -> 
     script = """
 eval "$(walstore completion bash)"
 for line in "walstore ver" "walstore get no" "walstore get notes ti" "walstore get notes $" \
-            "walstore set notes title --type js" "walstore sync --acc" "walstore relay co"; do
+            "walstore set notes title --type js" "walstore sync --acc" "walstore relay co" \
+            "walstore relay compact --ti" "walstore archive gc out --gr"; do
     read -ra COMP_WORDS <<< "$line"; COMP_CWORD=$(( ${#COMP_WORDS[@]} - 1 ))
     _walstore; echo "${COMPREPLY[*]}"
 done
@@ -131,6 +132,7 @@ done
     path = f"{WALSTORE.parent}:{ada.environment['PATH']}"
     done = ran(ada, bash, "--norc", "-c", script, PATH=path)
     expected = ["verify", "notes", "title", "", "json", "--accept-rollback", "compact"]
+    expected += ["--timeout", "--grace"]
     assert done.out.splitlines() == expected, done
     assert ada.ok("completion", "--words", "nonsense", "").out == ""
 
@@ -194,7 +196,7 @@ def test_a_terminal_gets_colours_unless_they_are_not_wanted(ada: Home) -> None:
     assert ada.ok("get", "notes", "evil").out == "\x1b[2Jgone\n"
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["show", "--help"], ["show", "notes"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["show", "--help"], ["show"]])
 def test_output_that_nobody_reads_is_nothing_to_complain_of(
     ada: Home, arguments: list[str]
 ) -> None:

@@ -9,8 +9,9 @@ import sys
 import pytest
 
 from walstore import Identity, MemoryTransport, WalStore
-from walstore.cli import progress
+from walstore.cli import progress, waiting
 from walstore.cli.progress import Progress, watched
+from walstore.cli.waiting import told_if_slow
 
 
 class Terminal(io.StringIO):
@@ -82,6 +83,25 @@ def test_a_bar_shows_how_much_of_how_much(monkeypatch: pytest.MonkeyPatch) -> No
     with Progress("sent") as shown:
         shown.show(50, 100)
     assert f"{'█' * 12}{'░' * 12} 50 of 100 sent" in terminal.getvalue()
+
+
+async def test_who_waits_for_long_is_told_for_what(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with told_if_slow("ws://127.0.0.1:9"):
+        await asyncio.sleep(0)
+    assert capsys.readouterr().err == ""
+    is_said = asyncio.Event()
+    monkeypatch.setattr(waiting, "_SAY_AFTER_S", 0.001)
+
+    def note(text: str) -> None:
+        print(text)
+        is_said.set()
+
+    monkeypatch.setattr(waiting, "note", note)
+    async with told_if_slow("ws://127.0.0.1:9"):
+        await asyncio.wait_for(is_said.wait(), 20)
+    assert capsys.readouterr().out == "waiting for ws://127.0.0.1:9 …\n"
 
 
 async def test_what_a_store_has_read_can_be_asked_before_it_is_open() -> None:

@@ -123,6 +123,22 @@ def test_a_sealed_document_is_read_by_its_members_alone(
     assert cleo.ok("verify", "vault", "--json").json["sound"]
 
 
+def test_who_was_left_out_is_told_so(ada: Home, bo: Home, relay: str) -> None:
+    ada.ok("init", "diary", "--sealed", "--relay", relay)
+    ada.ok("set", "diary", "today", "sun", "--sync")
+    let_in(ada, "diary", bo, "--as", "bo")
+    assert "no member" not in bo.ok("sync", "diary").err
+    ada.ok("revoke", "diary", "bo")
+    ada.ok("set", "diary", "today", "rain", "--sync")
+    seen = bo.ok("get", "diary", "today", "--sync")
+    # What is here is shown; without a word it would be taken for what there is.
+    assert seen.out == "sun\n"
+    assert "you are no member of diary any more" in seen.err
+    assert "1 element cannot be opened" in seen.err
+    assert "no member" in bo.ok("sync", "diary").err
+    assert "no member" not in ada.ok("sync", "diary").err
+
+
 def test_the_key_of_a_sealed_document_survives_its_file(ada: Home, bo: Home, relay: str) -> None:
     ada.ok("init", "vault", "--sealed", "--relay", relay)
     ada.ok("set", "vault", "code", "the-first-code", "--sync")

@@ -29,6 +29,7 @@ from walstore.local import (
     LocalFileForeignError,
     LocalFileFullError,
     LocalFileNewerError,
+    LocalFileNowhereError,
     Pending,
     UnsentFileError,
     read_unsent,
@@ -454,6 +455,13 @@ def test_damage_that_is_met_while_reading_sets_the_file_aside(path: Path) -> Non
 # ── foreign files ──────────────────────────────────────────────────────────────────────
 
 
+def test_a_directory_that_is_not_there_is_said_and_not_made(path: Path) -> None:
+    nowhere = path.parent / "nowhere" / "notes.wal"
+    with pytest.raises(LocalFileNowhereError, match="make it first"):
+        open_file(nowhere)
+    assert not nowhere.parent.exists()
+
+
 def test_a_file_that_is_not_ours_is_left_alone(path: Path) -> None:
     with sqlite3.connect(path.with_name("another.db")) as connection:
         connection.execute("CREATE TABLE recorded (x)")
@@ -629,11 +637,6 @@ def test_a_read_only_file_or_directory_is_refused(directory_mode: int, file_mode
     modes = [str(directory_mode), str(file_mode)]
     done = subprocess.run([sys.executable, "-c", script, *modes], cwd=ROOT, timeout=60, check=False)
     assert done.returncode == 7
-
-
-def test_a_directory_that_is_not_there_is_an_error_of_the_disk(path: Path) -> None:
-    with pytest.raises(LocalFileFailedError):
-        open_file(path / "below")
 
 
 # ── what the tests are made with ───────────────────────────────────────────────────────

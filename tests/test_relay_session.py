@@ -15,6 +15,7 @@ from walstore.relay.rates import Penalties, TokenBucket
 from walstore.relay.roles import Roles
 from walstore.relay.session import (
     REFUSED_FRAMES,
+    STRANGER_FRAMES,
     Drop,
     KeepGrant,
     Order,
@@ -521,6 +522,18 @@ def test_who_is_refused_has_a_tenth_of_the_pace() -> None:
     limits = Limits(frames_per_second=1000, frames_burst=1)
     assert waited_ms(new_session(limits=limits)) == 10 * REFUSED_FRAMES
     assert waited_ms(proved(new_session(limits=limits), ANNA)) == 10
+
+
+def test_who_has_proved_no_key_says_little_at_once() -> None:
+    def at_once(session: Session) -> int:
+        return next(number for number in count() if session.pace(NOW_MS))
+
+    assert at_once(new_session()) == STRANGER_FRAMES
+    assert at_once(proved(new_session(), ANNA)) == Limits().frames_burst
+    # Another key is no reason for more.
+    session = proved(new_session(), ANNA)
+    at_once(session)
+    assert at_once(proved(session, BEN)) == 0
 
 
 def test_the_pace_recovers_but_never_beyond_the_burst() -> None:

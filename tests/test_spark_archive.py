@@ -107,6 +107,20 @@ def test_what_was_rejected_is_told(spark: SparkSession, tmp_path: Path) -> None:
     assert all(reason for _, _, reason in ran.rejections)
 
 
+def test_each_part_has_a_task_of_its_own(spark: SparkSession, tmp_path: Path) -> None:
+    from pyspark.sql import functions as sql
+
+    from walstore.spark.parts import BUCKET
+    from walstore.spark.work import in_parts
+
+    bench = Bench(tmp_path, spark)
+    bench.write(random.Random(3), 40, keys=[f"notes/{number}" for number in range(12)])
+    job = bench.job()
+    placed = in_parts(job.events(0, job.address.status()[2]), 4)
+    found = placed.select(sql.spark_partition_id().alias("task"), BUCKET).distinct().collect()
+    assert sorted((row.task, row[BUCKET]) for row in found) == [(each, each) for each in range(4)]
+
+
 # ── once more ──────────────────────────────────────────────────────────────────────────
 
 

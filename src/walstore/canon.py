@@ -68,7 +68,7 @@ _NOT_FINITE = "a number that is not finite"
 _NOT_A_DOUBLE = "a number that no double can hold"
 
 # How an integer beyond 53 bits stands in a text; in a string it does no harm.
-_MAYBE_LARGE: Final = re.compile(rb"[-:,\[][0-9]{16}")
+_MAYBE_LARGE: Final = re.compile(rb"(?:^|[-:,\[])[0-9]{16}")
 
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from argparse import ArgumentParser
 from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
@@ -37,6 +38,12 @@ def run(arguments: Sequence[str]) -> int:
     # Only the command itself is imported: what the others need may not be installed.
     module = cast(CommandModule, import_module(_COMMANDS[arguments[0]][0]))
     return module.run(arguments)
+
+
+def parser_of(word: str) -> ArgumentParser:
+    """What one of the commands takes."""
+    made: ArgumentParser = import_module(_COMMANDS[word][0]).parser_of(word)
+    return made
 
 
 def _usage() -> str:

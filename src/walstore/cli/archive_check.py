@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 
 from walstore.archive.checking import Checked, check_archive
@@ -20,30 +20,42 @@ from walstore.cli.progress import Progress
 
 UNSOUND = 3
 
+_VERIFY = (
+    "Read everything that an archive names, and check it: sizes, hashes, order, and the signatures"
+    " of every element of a sealed table. No keys and no relay are needed."
+    f" Exit code {UNSOUND} says that something is wrong."
+)
+_COLLECT = "Remove the objects of an archive that its manifest does not name, once old enough."
+
 
 def run(arguments: Sequence[str]) -> int:
     """Carry out `walstore archive verify …` or `gc …`; the exit code."""
-    if arguments[0] == "gc":
-        return asyncio.run(_collect(arguments[1:]))
-    return asyncio.run(_verify(arguments[1:]))
+    parser = parser_of(arguments[0])
+    flags = parser.parse_args(arguments[1:])
+    if arguments[0] == "verify":
+        return asyncio.run(_verify(flags))
+    grace_ms = parse_duration_ms(flags.grace)
+    if grace_ms is None:
+        parser.error(f"--grace {flags.grace} is not a time such as 30s, 5m or 6h")
+    return asyncio.run(_collect(flags, grace_ms))
 
 
-def _parser(command: str, description: str) -> ArgumentParser:
-    parser = CommandParser(f"archive {command}", description=description)
+def parser_of(command: str) -> ArgumentParser:
+    """What `walstore archive verify` or `gc` takes."""
+    is_verify = command == "verify"
+    parser = CommandParser(f"archive {command}", description=_VERIFY if is_verify else _COLLECT)
     parser.add_argument("archive", help="where it is: a directory, or s3://bucket/…")
     parser.add_argument("--prefix", default="", help="what its keys begin with, such as notes/")
     parser.add_argument("--json", action="store_true", help="say it as JSON")
+    if not is_verify:
+        parser.add_argument("--dry-run", action="store_true", help="only say what would go")
+        parser.add_argument(
+            "--grace", default="24h", help="how old they must be, such as 1h or 7d (24h)"
+        )
     return parser
 
 
-async def _verify(arguments: Sequence[str]) -> int:
-    parser = _parser(
-        "verify",
-        "Read everything that an archive names, and check it: sizes, hashes, order, and the"
-        " signatures of every element of a sealed table. No keys and no relay are needed."
-        f" Exit code {UNSOUND} says that something is wrong.",
-    )
-    flags = parser.parse_args(arguments)
+async def _verify(flags: Namespace) -> int:
     archive = Archive(open_destination(flags.archive), flags.prefix)
     try:
         with Progress("objects") as progress:
@@ -88,18 +100,7 @@ def _text(checked: Checked) -> str:
     return "\n".join(lines)
 
 
-async def _collect(arguments: Sequence[str]) -> int:
-    parser = _parser(
-        "gc", "Remove the objects of an archive that its manifest does not name, once old enough."
-    )
-    parser.add_argument("--dry-run", action="store_true", help="only say what would go")
-    parser.add_argument(
-        "--grace", default="24h", help="how old they must be, such as 1h or 7d (24h)"
-    )
-    flags = parser.parse_args(arguments)
-    grace_ms = parse_duration_ms(flags.grace)
-    if grace_ms is None:
-        parser.error(f"--grace {flags.grace} is not a time such as 30s, 5m or 6h")
+async def _collect(flags: Namespace, grace_ms: int) -> int:
     archive = Archive(open_destination(flags.archive), flags.prefix)
     orphans = await collect_orphans(
         archive, now_ms=time.time_ns() // 1_000_000, grace_ms=grace_ms, dry_run=flags.dry_run

@@ -32,7 +32,7 @@ from walstore.errors import UsageError
 
 def run(arguments: Sequence[str]) -> int:
     """Carry out `walstore archive export …` or `reconstruct …`; the exit code."""
-    flags = _parser(arguments[0]).parse_args(arguments[1:])
+    flags = parser_of(arguments[0]).parse_args(arguments[1:])
     archive = Archive(open_destination(flags.archive), flags.prefix)
     try:
         return asyncio.run(_follow(archive, flags) if flags.follow else _write_out(archive, flags))
@@ -43,7 +43,8 @@ def run(arguments: Sequence[str]) -> int:
         return 0
 
 
-def _parser(command: str) -> ArgumentParser:
+def parser_of(command: str) -> ArgumentParser:
+    """What `walstore archive export` or `reconstruct` takes."""
     is_export = command == "export"
     parser = CommandParser(
         f"archive {command}",

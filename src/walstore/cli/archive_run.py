@@ -53,7 +53,7 @@ class NothingToArchiveError(UsageError):
 
 def run(arguments: Sequence[str]) -> int:
     """Carry out `walstore archive run …`; the exit code."""
-    flags = _parser().parse_args(arguments[1:])
+    flags = parser_of(arguments[0]).parse_args(arguments[1:])
     environ = dict(os.environ)
     config = flags.config or environ.pop(CONFIG_VARIABLE, None)
     environ.pop(CONFIG_VARIABLE, None)
@@ -66,9 +66,10 @@ def run(arguments: Sequence[str]) -> int:
     return asyncio.run(_run(settings, directory, is_once=flags.once))
 
 
-def _parser() -> ArgumentParser:
+def parser_of(command: str) -> ArgumentParser:
+    """What `walstore archive run` takes."""
     parser = CommandParser(
-        "archive run",
+        f"archive {command}",
         description="Archive the documents of a relay: a base, then what changes, until told to"
         " stop. SIGTERM and Ctrl-C write what is left first.",
         epilog=f"The configuration may also be named by {CONFIG_VARIABLE}, and every setting given"

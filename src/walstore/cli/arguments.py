@@ -49,7 +49,7 @@ class CommandParser(ArgumentParser):
         for word in words:
             close = difflib.get_close_matches(word.partition("=")[0], options, n=1)
             if word.startswith("-") and close:
-                return f"; did you mean {close[0]}?"
+                return f" (did you mean {close[0]}?)"
         is_value = bool(words) and not any(each.startswith("-") for each in words)
         return "; what has spaces in it is put in quotes" if is_value else ""
 

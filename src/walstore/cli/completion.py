@@ -111,6 +111,8 @@ def _of_command(command: str, before: Sequence[str], last: str) -> Iterable[str]
     module = import_module(COMMANDS[command].module)
     made = getattr(module, "parser", None)
     words: Iterable[str] = getattr(module, "WORDS", ())
+    if before and before[0] in words and hasattr(module, "parser_of"):
+        return _of_parser(module.parser_of(before[0]), before[1:], last)
     if made is None:
         return [] if before else words
     return [*([] if before else words), *_of_parser(made(), before, last)]

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from walstore.cli.documents import KnownDocument
 from walstore.cli.faults import NotVerifiedError
-from walstore.cli.output import note, put_json
+from walstore.cli.output import many, note, put_json
 from walstore.cli.progress import Progress, watched
+from walstore.cli.waiting import told_if_slow
 from walstore.document.faults import RollbackDetectedError
 from walstore.errors import PeerError, TransportError, UsageError, WalStoreError
 from walstore.store.refused import NotWriterError
@@ -131,6 +132,16 @@ def tell_exchanged(document: KnownDocument, exchanged: Exchanged, *, is_json: bo
     note(f"{document.name}: sent {exchanged.sent}, received {exchanged.received}")
 
 
+def tell_standing(document: KnownDocument, store: WalStore) -> None:
+    """Say what whoever is left out would not notice: that others go on without them."""
+    own = store.identity.public_key
+    is_member = any(each.public_key == own and each.roles for each in store.sharing.members())
+    if not is_member:
+        note(f"you are no member of {document.name} any more; ask its owner: walstore share")
+    if unreadable := store.status.unreadable:
+        note(f"{many(unreadable, 'element')} cannot be opened: the key is not here")
+
+
 async def _reach(document: KnownDocument, store: WalStore) -> None:
     """Wait until there is a connection, or it is known that there will not be one."""
     settled = asyncio.Event()
@@ -142,7 +153,7 @@ async def _reach(document: KnownDocument, store: WalStore) -> None:
     end = store.on_status(look)
     look(store.status)
     try:
-        async with asyncio.timeout(REACH_S):
+        async with told_if_slow(str(document.relay)), asyncio.timeout(REACH_S):
             await settled.wait()
     except TimeoutError:
         pass

@@ -28,6 +28,7 @@ from walstore.cli.main import OK
 from walstore.cli.output import put_json, put_text
 from walstore.cli.places import BadNameError
 from walstore.cli.relays import relay_meant
+from walstore.cli.waiting import told_if_slow
 from walstore.errors import UsageError, WalStoreError
 from walstore.inspect.local_log import opened_local
 from walstore.inspect.overview import Look
@@ -169,7 +170,8 @@ async def _show_overview(
     *,
     is_screen: bool,
 ) -> int:
-    overview = await look()
+    async with told_if_slow(without_password(flags.target)):
+        overview = await look()
     if is_screen:
         module = import_module("walstore.textual.inspector.app")
         await module.InspectorApp(look=look, opener=opener, is_light=flags.light).run_async()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from walstore.cli.arguments import command_parser, parsed
 from walstore.cli.config import load_config
 from walstore.cli.documents import KnownDocument, new_document
-from walstore.cli.exchange import exchange
+from walstore.cli.exchange import exchange, tell_standing
 from walstore.cli.identities import KeptIdentity, find_identity, identity_names
 from walstore.cli.opened import opened
 from walstore.cli.output import KEY_SHOWN, note, put_json, put_line
@@ -89,6 +89,7 @@ async def _join(flags: Namespace) -> KnownDocument:
     with new_document(document) as file:
         async with opened(document, relay=relay, identity=kept.identity, file=file) as store:
             await exchange(document, store)
+            tell_standing(document, store)
     return document
 
 

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from walstore.cli.documents import KnownDocument
-from walstore.cli.exchange import NoRelayGivenError, exchange
+from walstore.cli.exchange import NoRelayGivenError, exchange, tell_standing
 from walstore.cli.main import NO_NETWORK, OK
 from walstore.cli.opened import opened, tell_unsent
 from walstore.cli.output import note
@@ -36,6 +36,7 @@ async def reading(document: KnownDocument, *, is_synced: bool) -> AsyncIterator[
         if is_synced:
             try:
                 await exchange(document, store)
+                tell_standing(document, store)
             except TransportError as error:
                 note(f"{error}. This is what is here:")
                 read.code = NO_NETWORK

@@ -88,6 +88,12 @@ def parser() -> ArgumentParser:
     return made
 
 
+def parser_of(word: str) -> ArgumentParser:
+    """What `walstore relay compact` takes."""
+    assert word in WORDS
+    return relay_compact.parser()
+
+
 async def _serve(settings: Settings) -> None:
     stopped = asyncio.Event()
     _stop_on_signal(stopped)

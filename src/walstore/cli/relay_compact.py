@@ -35,7 +35,7 @@ COMPACT_S = 600
 
 def run(arguments: Sequence[str]) -> int:
     """Carry out `walstore relay compact …`; the exit code."""
-    flags = vars(_parser().parse_args(arguments))
+    flags = vars(parser().parse_args(arguments))
     url, is_dry_run, is_json = flags.pop("url"), flags.pop("dry_run"), flags.pop("json")
     timeout_s = flags.pop("timeout")
     if url is not None and flags["database"] is not None:
@@ -52,25 +52,26 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> ArgumentParser:
-    parser = CommandParser(
+def parser() -> ArgumentParser:
+    """What `walstore relay compact` takes."""
+    made = CommandParser(
         "relay compact",
         description="Remove what the retention policy of a relay lets go.",
         epilog=f"The token for --url is taken from {TOKEN_VARIABLE}.",
     )
-    parser.add_argument("--dry-run", action="store_true", help="only say what would go")
-    parser.add_argument("--json", action="store_true", help="say it as JSON")
-    parser.add_argument("--url", help="ask the relay that runs at http://127.0.0.1:3400, say")
-    parser.add_argument(
+    made.add_argument("--dry-run", action="store_true", help="only say what would go")
+    made.add_argument("--json", action="store_true", help="say it as JSON")
+    made.add_argument("--url", help="ask the relay that runs at http://127.0.0.1:3400, say")
+    made.add_argument(
         "--timeout",
         type=counted,
         default=COMPACT_S,
         metavar="SECONDS",
         help=f"how long to wait for --url ({COMPACT_S}); the relay goes on all the same",
     )
-    parser.add_argument("--database", help="the database of a relay that does not run")
-    parser.add_argument("--config", help="the configuration of the relay, with its policy")
-    return parser
+    made.add_argument("--database", help="the database of a relay that does not run")
+    made.add_argument("--config", help="the configuration of the relay, with its policy")
+    return made
 
 
 def _ask(url: str, settings: Settings, *, is_dry_run: bool, timeout_s: int) -> Mapping[str, Any]:

@@ -14,6 +14,7 @@ from walstore.cli.exchange import (
     RolledBackError,
     exchange,
     tell_exchanged,
+    tell_standing,
 )
 from walstore.cli.following import follow
 from walstore.cli.main import OK, code_of
@@ -87,6 +88,7 @@ async def _sync(document: KnownDocument, flags: Namespace) -> None:
             aside = await store.set_aside()
             note(f"put {len(aside)} on the shelf")
             exchanged = await exchange(document, store)
+        tell_standing(document, store)
     tell_exchanged(document, exchanged, is_json=flags.json)
 
 

@@ -1,10 +1,11 @@
-"""Whoever comes second to a local file waits for its turn, but not for ever."""
+"""Whoever waits is told so, and does not wait for ever: for a local file, for an answer."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -48,3 +49,19 @@ async def in_turn(file: Path, opening: Callable[[], Awaitable[T]]) -> T:
             is_said = True
             note("waiting for another program that has this document open …")
         await asyncio.sleep(_LOOK_S)
+
+
+@asynccontextmanager
+async def told_if_slow(what: str) -> AsyncIterator[None]:
+    """Say what is waited for, if a block takes longer than a moment."""
+
+    async def say() -> None:
+        await asyncio.sleep(_SAY_AFTER_S)
+        note(f"waiting for {what} …")
+
+    saying = asyncio.create_task(say())
+    try:
+        yield
+    finally:
+        saying.cancel()
+        await asyncio.wait([saying])

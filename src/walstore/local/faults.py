@@ -95,6 +95,13 @@ class LocalFileReadOnlyError(LocalFileError):
         super().__init__(path, "the file or its directory is read-only; check its permissions")
 
 
+class LocalFileNowhereError(LocalFileError):
+    """The directory of the file is not there; it is not made by itself."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "there is no such directory; make it first")
+
+
 class LocalFileFailedError(LocalFileError):
     """The system failed to read or write; the call did nothing and may be made again.
 
@@ -218,4 +225,6 @@ def fault_of_system(path: Path, error: OSError) -> LocalFileError:
         return LocalFileFullError(path)
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return LocalFileReadOnlyError(path)
+    if error.errno in (errno.ENOENT, errno.ENOTDIR) and not path.parent.is_dir():
+        return LocalFileNowhereError(path)
     return LocalFileFailedError(path, error.strerror or str(error))

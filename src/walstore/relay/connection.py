@@ -39,7 +39,7 @@ READING_S_MAX = 30
 
 # What is read from one connection at a time, before others have their turn. The smallest frames
 # have six bytes, and each takes its time; asyncio would read 256 KiB of them.
-READ_BYTES_MAX = 16 * 2**10
+READ_BYTES_MAX = 8 * 2**10
 
 # Beyond the websockets that are allowed: for health checks, metrics and the status page.
 PLAIN_CONNECTIONS_MAX = 256

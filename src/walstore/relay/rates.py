@@ -10,11 +10,13 @@ class TokenBucket:
 
     __slots__ = ("_burst", "_filled_ms", "_per_ms", "_tokens")
 
-    def __init__(self, *, per_second: float, burst: float, now_ms: int) -> None:
-        """Start full."""
+    def __init__(
+        self, *, per_second: float, burst: float, now_ms: int, tokens: float | None = None
+    ) -> None:
+        """Start with some tokens; full if it is not said."""
         self._per_ms = per_second / 1000
         self._burst = burst
-        self._tokens = burst
+        self._tokens = burst if tokens is None else min(tokens, burst)
         self._filled_ms = now_ms
 
     def take(self, now_ms: int) -> int:
@@ -30,6 +32,10 @@ class TokenBucket:
         self._fill(now_ms)
         self._tokens -= tokens
         return max(0, math.ceil(-self._tokens / self._per_ms))
+
+    def refill(self) -> None:
+        """Make it full."""
+        self._tokens = self._burst
 
     def _fill(self, now_ms: int) -> None:
         if now_ms > self._filled_ms:

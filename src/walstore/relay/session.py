@@ -57,6 +57,9 @@ RESERVED_SUFFIX = "__snapshot"
 # they say has less of the relay than others.
 REFUSED_FRAMES = 10
 
+# Frames at once of a connection that has proved no key. To come anew gains nothing then.
+STRANGER_FRAMES = 200
+
 # What a websocket can carry when it is closed.
 _CLOSE_REASON_BYTES_MAX = 123
 
@@ -158,7 +161,10 @@ class Session:
         self._uploads: dict[str, bytearray] = {}
         self._faults = 0
         self._frames = TokenBucket(
-            per_second=limits.frames_per_second, burst=limits.frames_burst, now_ms=now_ms
+            per_second=limits.frames_per_second,
+            burst=limits.frames_burst,
+            now_ms=now_ms,
+            tokens=STRANGER_FRAMES,
         )
         self._presences = TokenBucket(
             per_second=limits.presence_per_second, burst=limits.presence_per_second, now_ms=now_ms
@@ -299,6 +305,8 @@ class Session:
                 f"not a proof of this key for this connection to {self._authority}",
                 now_ms,
             )
+        if not self.keys:
+            self._frames.refill()
         self.keys.add(frame.key)
         return [Reply(Ok(frame.ref, {"key": frame.key}))]
 

@@ -148,6 +148,8 @@ class TextDrawing(TextArea):
             for rows in _runs(filter(self._is_changed, sorted(self._stale))):
                 self._set_dirty(Region(0, rows.start, width, len(rows)))
             self._stale.clear()
+        # It is this one, whoever asks for it meanwhile.
+        self._is_due = False
         return super()._exchange_repaint_regions()
 
     def before_frame(self) -> None:

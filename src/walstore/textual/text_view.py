@@ -196,7 +196,7 @@ class TextView(TextDrawing):
         super()._watch_selection(previous_selection, selection)
         for line in {*brackets, *self._bracket_lines()}:
             self.draw_lines(line, line)
-        for start, end in (previous_selection, selection):
+        for start, end in {previous_selection, selection}:
             self.draw_lines(min(start, end)[0], max(start, end)[0])
 
     def _yield_character_locations(self, start: Location) -> Iterable[tuple[str, Location]]:
