@@ -23,8 +23,8 @@ from pyspark.sql import SparkSession
 from walstore.archive.config import Settings, TableSettings, load_settings
 from walstore.canon import canonical_text
 from walstore.errors import UsageError
+from walstore.spark.command_session import command_session
 from walstore.spark.job import ArchiveJob
-from walstore.spark.session import spark_session
 from walstore.spark.stream import AVAILABLE_NOW, TRIGGER, ArchiveStream, StreamOptions
 from walstore.spark.work import Ran
 
@@ -47,19 +47,17 @@ def run(arguments: Sequence[str]) -> int:
     settings = load_settings(path, environ=environ, changes=flags.set)
     tables = _chosen(settings, flags.table, is_stream=flags.stream)
     options = StreamOptions(flags.checkpoint, flags.trigger or TRIGGER, flags.max_rows)
-    spark = spark_session(flags.master, app="walstore archive", is_quick=flags.quick)
     directory = Path.cwd() if path is None else path.parent
-    jobs = [
-        ArchiveJob(spark, settings, each, now_ms=_now_ms, directory=directory) for each in tables
-    ]
-    try:
+    with command_session(flags.master, app="walstore archive", is_quick=flags.quick) as spark:
+        jobs = [
+            ArchiveJob(spark, settings, each, now_ms=_now_ms, directory=directory)
+            for each in tables
+        ]
         if flags.stream:
             _stream(spark, jobs[0], options, _shower(jobs[0], flags))
         else:
             for job in jobs:
                 _shower(job, flags)(job.run_until_done())
-    finally:
-        spark.stop()
     return 0
 
 

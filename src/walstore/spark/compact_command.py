@@ -16,8 +16,8 @@ from walstore.archive.authority import Authority
 from walstore.canon import canonical_text
 from walstore.errors import UsageError
 from walstore.spark.address import Address
+from walstore.spark.command_session import command_session
 from walstore.spark.compaction import TAIL_MIN, Compacted, Compaction, compact
-from walstore.spark.session import spark_session
 from walstore.spark.signer import Signer
 
 INCOMPLETE = 3
@@ -33,11 +33,8 @@ def run(arguments: Sequence[str]) -> int:
     signer = Signer(file, flags.key_variable)
     source = _source(flags, signer)
     compaction = Compaction(flags.relay, signer, _authority(flags))
-    spark = spark_session(flags.master, app="walstore compact", is_quick=flags.quick)
-    try:
+    with command_session(flags.master, app="walstore compact", is_quick=flags.quick) as spark:
         found = compact(spark, source, compaction, tail_min=flags.min_tail)
-    finally:
-        spark.stop()
     for line in _lines(found, is_json=flags.json):
         print(line)
     return 0 if all(each.outcome == "stored" for each in found) else INCOMPLETE

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -77,8 +79,18 @@ def spark_session(
         builder = _configured(SparkSession.builder.appName(app), ours, settings)
         if where is not None:
             builder = builder.master(where)
-    session = builder.getOrCreate()
+    session = _started(builder)
     session.dataSource.register(WalstoreDataSource)
+    return session
+
+
+def _started(builder: SparkSession.Builder) -> SparkSession:
+    """The session; whoever has their own way to be interrupted keeps it."""
+    before = signal.getsignal(signal.SIGINT)
+    session = builder.getOrCreate()
+    is_own = before not in (signal.default_int_handler, signal.SIG_DFL, None)
+    if is_own and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, before)
     return session
 
 
