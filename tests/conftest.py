@@ -3,11 +3,16 @@
 import gc
 
 import pytest
+from hypothesis import settings
 
 from tests.spark_session import spark
 from walstore.net.backoff import Backoff
 
 __all__ = ["spark"]
+
+# On a machine that does something else, any example may take long.
+settings.register_profile("walstore", deadline=None)
+settings.load_profile("walstore")
 
 _SPARK = "spark"
 

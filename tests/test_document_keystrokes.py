@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.rigged import (
@@ -292,6 +292,7 @@ def test_a_keystroke_beyond_the_size_of_an_element_is_rejected() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 4), st.booleans()), max_size=6))
+@example([(1, 1, False), (1, 1, True), (1, 2, False), (4, 1, False)])
 def test_seqs_in_a_row_count_as_they_do_one_by_one(rows: list[tuple[int, int, bool]]) -> None:
     at_once, one_by_one = SequenceTracker(), SequenceTracker()
     for seq, size, is_excused in rows:

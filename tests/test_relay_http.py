@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -14,7 +15,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from tests.served import TOKEN, Front, port_of, serving
-from walstore.relay import connection
+from walstore.relay import MemoryLog, Relay, connection
 from walstore.relay.config import Settings
 from walstore.relay.connection import BODY_BYTES_MAX, HEAD_BYTES_MAX, let_undecided_go
 from walstore.relay.exchange import ConnectionStatus, HttpRequest, HttpResponse, read_target
@@ -544,6 +545,19 @@ async def test_connections_that_have_asked_for_nothing_do_not_hold_up_a_drain() 
                 assert await reader.read() == b""
         writer.close()
         await asyncio.gather(writer.wait_closed(), return_exceptions=True)
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_who_connects_while_a_relay_stops_is_sent_away(turns: int) -> None:
+    with socket.socket() as late:
+        async with Relay.serve(MemoryLog()) as relay:
+            late.connect(("127.0.0.1", relay.port))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+        late.setblocking(False)
+        async with asyncio.timeout(5):
+            with suppress(ConnectionResetError):
+                assert await asyncio.get_running_loop().sock_recv(late, 1) == b""
 
 
 async def refusal_of(port: int, path: str = "/", **headers: str) -> int | None:

@@ -93,6 +93,8 @@ class SequenceTracker:
         count = self._counts.get((author, session))
         if count is not None and count.highest == seq:
             count.highest += size - 1
+            # Whoever was excused has gone on by now, unless there is but one and it was known.
+            count.is_excused = count.is_excused and size == 1
         else:
             # Some of them are known, or missing no longer.
             for each in range(seq + 1, seq + size):

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from enum import Enum, auto
 from http import HTTPStatus
 from typing import Any, ClassVar
@@ -256,6 +257,20 @@ def request_processor(
         return None if fault is None else connection.respond(*fault)
 
     return process_request
+
+
+async def let_nobody_in(server: Server) -> None:
+    """Accept no more connections, and wait until all that were accepted are known.
+
+    A server that is closed while one of them is on its way would forget it, still open.
+    """
+    loop = asyncio.get_running_loop()
+    for listening in server.sockets:
+        with suppress(NotImplementedError):
+            loop.remove_reader(listening)
+    # From being accepted to being known asyncio takes two turns.
+    for _ in range(2):
+        await asyncio.sleep(0)
 
 
 def let_undecided_go(server: Server) -> None:

@@ -29,7 +29,12 @@ from walstore.errors import MalformedError
 from walstore.relay.checking import check_snapshot
 from walstore.relay.committer import Committer, NotStored, Stored
 from walstore.relay.config import Settings
-from walstore.relay.connection import connection_class, let_undecided_go, request_processor
+from walstore.relay.connection import (
+    connection_class,
+    let_nobody_in,
+    let_undecided_go,
+    request_processor,
+)
 from walstore.relay.exchange import ConnectionStatus
 from walstore.relay.feeds import Feeds
 from walstore.relay.following import Following
@@ -530,6 +535,7 @@ class Relay:
         assert self._server is not None
         await self._committer.drained()
         await self._note_readers()
+        await let_nobody_in(self._server)
         goodbye = Drop(1012, "the relay is restarting")
         for peer in list(self.peers):
             peer.drop(goodbye)
