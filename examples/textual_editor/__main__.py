@@ -6,8 +6,9 @@ import argparse
 import asyncio
 import gc
 import getpass
+import signal
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -18,18 +19,24 @@ from examples.textual_editor.relays import running_relay
 from examples.textual_editor.script import play
 from examples.textual_editor.sessions import Desk, Session, guest_name, load_identity
 from walstore import WalStoreError
+from walstore.textual import run_until_told
 
 # Where the scripted session leaves its pictures, and where those of the documentation are.
 SCRIPTED = Path("build/demo")
 DOCUMENTED = Path("docs")
 
+# How long whoever leaves waits for what they wrote to be sent.
+LEAVING_S = 2.0
+
 
 def main() -> int:
     """Do what was asked for; the exit status."""
     options = parse()
+    # Whatever is running beside us goes with us.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         return run(options)
-    except WalStoreError as error:
+    except (WalStoreError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     except (KeyboardInterrupt, EOFError):
@@ -49,14 +56,12 @@ def run(options: argparse.Namespace) -> int:
         return serve(options)
     session = session_of(options)
     if not options.demo:
-        asyncio.run(edit(session, is_light=options.light))
-        return 0
+        return asyncio.run(edit(session, is_light=options.light))
     with running_relay() as url:
         joinable = replace(session, relay=url)
         print(f"To join, type in another terminal, in the same directory:\n\n{joinable.command}\n")
         input("Enter begins; F3 shows this again. ")
-        asyncio.run(edit(joinable, is_light=options.light))
-    return 0
+        return asyncio.run(edit(joinable, is_light=options.light))
 
 
 def serve(options: argparse.Namespace) -> int:
@@ -76,8 +81,8 @@ def serve(options: argparse.Namespace) -> int:
     return 0
 
 
-async def edit(session: Session, *, is_light: bool) -> None:
-    """Edit a document, and whatever others are opened from there."""
+async def edit(session: Session, *, is_light: bool) -> int:
+    """Edit a document, and whatever others are opened from there; the exit status."""
     async with Desk() as desk:
         store = await desk.open(session)
         # The document stays as long as the app does: there is nothing in it to collect, and
@@ -85,10 +90,19 @@ async def edit(session: Session, *, is_light: bool) -> None:
         gc.collect()
         gc.freeze()
         app = EditorApp(session, store, desk=desk, is_light=is_light)
-        await app.run_async()
-        status, kept = app.store.status, app.session.file
-        if status.unsent and status.state != "local" and kept is not None:
-            print(f"Some of what you wrote is not sent yet; it is kept in {kept}.")
+        exit_status = await run_until_told(app)
+        await tell_unsent(app)
+    return exit_status
+
+
+async def tell_unsent(app: EditorApp) -> None:
+    """Send what can be sent, and say where the rest is."""
+    with suppress(WalStoreError, TimeoutError):
+        async with asyncio.timeout(LEAVING_S):
+            await app.store.flush()
+    status, kept = app.store.status, app.session.file
+    if status.unsent and status.state != "local" and kept is not None:
+        print(f"Some of what you wrote is not sent yet; it is kept in {kept}.")
 
 
 def session_of(options: argparse.Namespace) -> Session:

@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from walstore.cli.arguments import CommandParser
 from walstore.cli.documents import UnknownDocumentError, document_names, find_document
@@ -143,9 +143,7 @@ async def _inspect(flags: Namespace) -> int:
             return await _show_overview(target.look, opener, flags, is_screen=is_screen)
         async with opener(target.document) as subject:
             if is_screen:
-                app = import_module("walstore.textual.inspector.app")
-                await app.InspectorApp(subject=subject, is_light=flags.light).run_async()
-                return 0
+                return await _show(flags, subject=subject)
             if target.look is not None and not subject.elements and not subject.start:
                 raise NothingUnderKeyError(subject.key, await _keys(target.look))
             if flags.json:
@@ -153,6 +151,15 @@ async def _inspect(flags: Namespace) -> int:
             else:
                 put_text(text_of(summary_of(subject)))
     return OK
+
+
+async def _show(flags: Namespace, **what: Any) -> int:
+    """Show something on the screen until it is left."""
+    inspector = import_module("walstore.textual.inspector.app")
+    leaving = import_module("walstore.textual.leaving")
+    app = inspector.InspectorApp(is_light=flags.light, **what)
+    status: int = await leaving.run_until_told(app)
+    return status
 
 
 async def _keys(look: Look) -> list[str]:
@@ -173,9 +180,8 @@ async def _show_overview(
     async with told_if_slow(without_password(flags.target)):
         overview = await look()
     if is_screen:
-        module = import_module("walstore.textual.inspector.app")
-        await module.InspectorApp(look=look, opener=opener, is_light=flags.light).run_async()
-    elif flags.json:
+        return await _show(flags, look=look, opener=opener)
+    if flags.json:
         put_json(overview.as_json())
     else:
         put_text(overview.as_text())

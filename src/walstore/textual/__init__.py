@@ -4,6 +4,7 @@
 - `ThriftyScreen` is a screen for apps that are drawn with every key: an app returns one from
   `get_default_screen`.
 - The `bind_` functions tie ordinary widgets to paths.
+- `run_until_told` runs an app, and leaves it in order when its process is told to end.
 - `DARK` and `LIGHT` are themes in which authors' colours can be read.
 - `author_color` and `name_of` are what to show of somebody who is here, `Cursor` is where they are.
 """
@@ -18,6 +19,7 @@ from walstore.textual.bindings import (
     bind_toggle,
 )
 from walstore.textual.carets import RemoteCaret, author_color, color_of, name_of, session_of
+from walstore.textual.leaving import run_until_told
 from walstore.textual.text_area import CollabTextArea, NotTextError
 from walstore.textual.text_document import shown
 from walstore.textual.themes import DARK, LIGHT
@@ -41,6 +43,7 @@ __all__ = [
     "bind_toggle",
     "color_of",
     "name_of",
+    "run_until_told",
     "session_of",
     "shown",
 ]
