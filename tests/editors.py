@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from textual import events
 from textual.app import App
 from textual.pilot import Pilot
 from textual.widgets import Static
@@ -39,6 +40,14 @@ async def press(pilot: Pilot[None], *keys: str) -> None:
     """Press keys where several editors are open."""
     with pilot.app._context():
         await pilot.press(*keys)
+
+
+async def type_at_once(pilot: Pilot[Any], *keys: str) -> None:
+    """Press keys so fast that the last one is there before the first is acted on."""
+    for key in keys:
+        pilot.app.post_message(events.Key(key, key if len(key) == 1 else None))
+    await pilot.pause()
+    await pilot.pause()
 
 
 async def until(pilot: Pilot[None], condition: Callable[[], bool]) -> None:

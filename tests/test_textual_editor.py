@@ -13,11 +13,11 @@ import pytest
 from textual import events
 from textual.widgets import Input, OptionList, Static
 
-from examples.textual_editor.panels import People, Status
+from examples.textual_editor.panels import People, Status, task
 from examples.textual_editor.relays import NoRelayError, running_relay
 from examples.textual_editor.screens import HelpScreen, LeaveScreen
 from examples.textual_editor.sessions import Desk, Session, guest_name, load_identity
-from tests.editors import editing, person, press, said, until
+from tests.editors import editing, person, press, said, type_at_once, until
 from tests.vault import vault
 from walstore import Identity, WalStoreError
 from walstore.relay import MemoryLog, Relay
@@ -211,6 +211,47 @@ async def test_what_is_typed_right_after_tab_is_typed_where_tab_went() -> None:
         await until(pilot, lambda: "c" in app.body.text)
         assert app.body.text == "ac"
         assert app.query_one("#new-tag", Input).value == "b"
+
+
+async def test_keys_that_come_all_at_once_act_in_their_order_beside_the_text_too() -> None:
+    async with editing(person("Ada")) as (app, pilot):
+        app.query_one("#new-tag").focus()
+        await type_at_once(pilot, "a", "b", "enter", "c", "x", "backspace", "enter", "d")
+        assert list(app.store.list("tags")) == ["ab", "c"]
+        assert app.query_one("#new-tag", Input).value == "d"
+        app.query_one("#title").focus()
+        await type_at_once(pilot, "a", "c", "left", "b", "end", "d", "home", "delete")
+        assert app.store.text("title") == "bcd"
+
+
+async def test_whoever_comes_to_a_list_is_at_its_first_row() -> None:
+    async with editing(person("Ada")) as (app, pilot):
+        app.store.list("todo").extend([task("one"), task("two")])
+        app.store.list("tags").append("a")
+        await pilot.press("tab", "delete")
+        assert list(app.store.list("tags")) == []
+        assert app.focused is not None
+        assert app.focused.id == "new-tag"
+        await pilot.press("tab", "enter", "down", "delete")
+        assert list(app.store.list("todo")) == [{"what": "one", "done": True}]
+
+
+async def test_undo_and_redo_work_beside_the_text_too() -> None:
+    async with editing(person("Ada")) as (app, pilot):
+        tags, todo = app.store.list("tags"), app.store.list("todo")
+        await pilot.press("x")
+        app.query_one("#new-tag").focus()
+        await pilot.press("a", "enter", "b", "enter", "ctrl+z")
+        assert (list(tags), app.body.text) == (["a"], "x")
+        await pilot.press("ctrl+y")
+        assert list(tags) == ["a", "b"]
+        app.query_one("#tags").focus()
+        await pilot.press("delete", "delete")
+        assert list(tags) == []
+        await pilot.press("ctrl+z")
+        assert list(tags) == ["b"]
+        await pilot.press("f1", "ctrl+z", "escape")
+        assert (list(tags), list(todo)) == (["b"], [])
 
 
 async def test_a_small_terminal_shows_the_text_or_what_is_beside_it() -> None:

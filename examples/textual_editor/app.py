@@ -25,6 +25,7 @@ from walstore.textual import (
     DARK,
     LIGHT,
     CollabTextArea,
+    OrderedInput,
     ThriftyScreen,
     author_color,
     bind_input,
@@ -51,6 +52,9 @@ class EditorApp(App[None]):
         Binding("f8", "theme", "Theme"),
         Binding("f9", "side", "Side"),
         Binding("ctrl+q", "quit", "Leave", priority=True),
+        # The text has these itself; beside it they do the same.
+        Binding("ctrl+z,super+z", "undo", show=False),
+        Binding("ctrl+y,super+y", "redo", show=False),
         # At once, so that what is typed after it is typed where it goes.
         Binding("tab", "app.focus_next", show=False, priority=True),
         Binding("shift+tab", "app.focus_previous", show=False, priority=True),
@@ -86,7 +90,7 @@ class EditorApp(App[None]):
 
     def compose(self) -> ComposeResult:
         """Lay it out."""
-        yield Input(placeholder="Title", id="title", select_on_focus=False)
+        yield OrderedInput(placeholder="Title", id="title", select_on_focus=False)
         with Horizontal(id="main"):
             yield CollabTextArea(
                 self.store,
@@ -182,6 +186,14 @@ class EditorApp(App[None]):
         """Offer to mend what needs it, while nothing else is in front."""
         is_front = len(self.screen_stack) == 1
         return action != "mend" or (is_front and needs_mending(self.store))
+
+    def action_undo(self) -> None:
+        """Undo what was edited here last, wherever in the document."""
+        self.body.undo()
+
+    def action_redo(self) -> None:
+        """Redo what was undone last."""
+        self.body.redo()
 
     def action_side(self) -> None:
         """Show people, tags and tasks, or not."""

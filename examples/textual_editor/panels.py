@@ -11,10 +11,18 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.message import Message
-from textual.widgets import Input, Label, OptionList, Static
+from textual.widgets import Label, OptionList, Static
 
 from walstore import WalStore, WalStoreError
-from walstore.textual import Person, bind_options, color_of, name_of, session_of, shown
+from walstore.textual import (
+    OrderedInput,
+    Person,
+    bind_options,
+    color_of,
+    name_of,
+    session_of,
+    shown,
+)
 
 # States that a store may have, as a reader would say them.
 _STATES = {
@@ -166,6 +174,11 @@ class Rows(OptionList):
         """Show the list."""
         bind_options(self, self._store, self._path, show=self._show)
 
+    def on_focus(self) -> None:
+        """Be at a row, so that a key does something."""
+        if self.highlighted is None:
+            self.highlighted = 0
+
     def action_remove_row(self) -> None:
         """Remove the row that is highlighted."""
         if self.highlighted is not None:
@@ -178,10 +191,36 @@ class Rows(OptionList):
         """Edit the row that is highlighted."""
         if self.highlighted is None:
             return
+        self._store.undo_boundary()
         try:
             edit(self.highlighted)
         except WalStoreError as error:
             self.notify(str(error), severity="error", markup=False)
+
+
+class Entry(OrderedInput):
+    """A line to type in, which is appended to a list of the document."""
+
+    def __init__(
+        self, store: WalStore, path: str, make: Callable[[str], Any], **options: Any
+    ) -> None:
+        super().__init__(**options)
+        self._store = store
+        self._path = path
+        self._make = make
+
+    async def action_submit(self) -> None:
+        """Append what was typed, before anything else is."""
+        text = self.value.strip()
+        if not text:
+            return
+        self._store.undo_boundary()
+        try:
+            self._store.list(self._path).append(self._make(text))
+        except WalStoreError as error:
+            self.notify(str(error), severity="error", markup=False)
+        else:
+            self.value = ""
 
 
 class Side(VerticalScroll, can_focus=False):
@@ -198,24 +237,10 @@ class Side(VerticalScroll, can_focus=False):
         yield People(self._store, following=self._following)
         yield Label("Tags", classes="heading")
         yield Rows(self._store, "tags", str)
-        yield Input(placeholder="new tag", id="new-tag")
+        yield Entry(self._store, "tags", str, placeholder="new tag", id="new-tag")
         yield Label("To do", classes="heading")
         yield Rows(self._store, "todo", show_task)
-        yield Input(placeholder="new task", id="new-task")
-
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Append what was typed."""
-        event.stop()
-        text = event.value.strip()
-        if not text:
-            return
-        value = text if event.input.id == "new-tag" else {"what": text, "done": False}
-        try:
-            self._store.list("tags" if event.input.id == "new-tag" else "todo").append(value)
-        except WalStoreError as error:
-            self.notify(str(error), severity="error", markup=False)
-        else:
-            event.input.value = ""
+        yield Entry(self._store, "todo", task, placeholder="new task", id="new-task")
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Tick a task, or untick it."""
@@ -223,9 +248,9 @@ class Side(VerticalScroll, can_focus=False):
         rows = event.option_list
         if not isinstance(rows, Rows) or rows.id != "todo":
             return
-        task = self._store.list("todo")[event.option_index]
-        if isinstance(task, dict):
-            done = {**task, "done": task.get("done") is not True}
+        picked = self._store.list("todo")[event.option_index]
+        if isinstance(picked, dict):
+            done = {**picked, "done": picked.get("done") is not True}
             rows.edit(lambda index: self._store.list("todo").__setitem__(index, done))
 
 
@@ -233,6 +258,11 @@ def people(store: WalStore) -> list[Person]:
     """Everybody who is here."""
     me = store.presence.me
     return [*([] if me is None else [me]), *store.presence.others()]
+
+
+def task(what: str) -> dict[str, Any]:
+    """Something that is to be done."""
+    return {"what": what, "done": False}
 
 
 def show_task(task: Any) -> str:

@@ -15,7 +15,7 @@ from textual.widgets import Footer, Input, Label, OptionList, Static
 
 from examples.textual_editor.panels import people
 from walstore import WalStore, WalStoreError
-from walstore.textual import author_color, name_of, shown
+from walstore.textual import OrderedInput, author_color, name_of, shown
 
 HELP = """\
 [b]Writing together[/b]
@@ -67,7 +67,7 @@ class OpenScreen(Dialog):
         """Ask."""
         with VerticalScroll(can_focus=False):
             yield Label("Open another document: its key, or an invitation")
-            yield Input(placeholder="notes/holidays")
+            yield OrderedInput(placeholder="notes/holidays")
             yield Label("enter opens it, escape closes", classes="quiet")
         yield Footer()
 
@@ -128,7 +128,7 @@ class ShareScreen(Dialog):
                 yield Label("Members")
                 yield OptionList(id="members")
                 if self._is_owner:
-                    yield Input(placeholder="the card of somebody to invite")
+                    yield OrderedInput(placeholder="the card of somebody to invite")
                 yield Static("", id="invitation", markup=False)
         yield Footer()
 

@@ -3,6 +3,7 @@
 - `CollabTextArea` is a text that is edited together.
 - `ThriftyScreen` is a screen for apps that are drawn with every key: an app returns one from
   `get_default_screen`.
+- `OrderedInput` is an `Input` in which keys act in their order, however fast they come.
 - The `bind_` functions tie ordinary widgets to paths.
 - `run_until_told` runs an app, and leaves it in order when its process is told to end.
 - `DARK` and `LIGHT` are themes in which authors' colours can be read.
@@ -20,6 +21,7 @@ from walstore.textual.bindings import (
 )
 from walstore.textual.carets import RemoteCaret, author_color, color_of, name_of, session_of
 from walstore.textual.leaving import run_until_told
+from walstore.textual.ordered_keys import OrderedInput
 from walstore.textual.text_area import CollabTextArea, NotTextError
 from walstore.textual.text_document import shown
 from walstore.textual.themes import DARK, LIGHT
@@ -32,6 +34,7 @@ __all__ = [
     "CollabTextArea",
     "Cursor",
     "NotTextError",
+    "OrderedInput",
     "Person",
     "RemoteCaret",
     "ThriftyScreen",

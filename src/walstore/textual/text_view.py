@@ -25,6 +25,7 @@ from textual.widget import Widget
 from textual.widgets import TextArea
 
 from walstore.textual.hearing import is_heard
+from walstore.textual.ordered_keys import act_at_once
 from walstore.textual.text_document import TextDocument
 from walstore.textual.text_drawing import TextDrawing
 from walstore.textual.wrapping import Navigator, Wrapping
@@ -96,19 +97,7 @@ class TextView(TextDrawing):
         return super().check_message_enabled(message)
 
     async def _on_key(self, event: events.Key) -> None:
-        """Act on a key at once, so that what is typed after it does not come before it.
-
-        Textual takes a key that is bound up to the app and back. Characters that arrive in the
-        same moment are typed meanwhile, where the cursor still is.
-        """
-        if event.is_printable:
-            return
-        for binding in self._bindings.key_to_bindings.get(event.key, ()):
-            if await self.app.run_action(binding.action, self):
-                self._restart_blink()
-                event.stop()
-                event.prevent_default()
-                return
+        await act_at_once(self, event)
 
     # ── editing ────────────────────────────────────────────────────────────────────────
 
