@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from textual.widgets import Static
+from rich.color import Color as RichColor
+from textual.color import Color
 
+from examples.textual_editor.app import EditorApp
 from examples.textual_editor.history import HistoryScreen, time_of, written_by
 from examples.textual_editor.sessions import Session, load_identity
 from tests.editors import editing, person, said, until
 from walstore.relay import MemoryLog, Relay
+from walstore.textual import BlameArea, author_color
+
+
+def past(app: EditorApp) -> str:
+    """The text of the version that is shown."""
+    return app.screen.query_one(BlameArea).text
+
+
+def drawn(app: EditorApp) -> list[str]:
+    """The rows that it is shown in."""
+    area = app.screen.query_one(BlameArea)
+    return [area.render_line(y).text.rstrip() for y in range(area.size.height)]
 
 
 async def test_any_version_is_shown_with_who_wrote_each_stretch_of_it() -> None:
@@ -36,15 +50,15 @@ async def test_any_version_is_shown_with_who_wrote_each_stretch_of_it() -> None:
             await left.press("f2")
             assert isinstance(ada.screen, HistoryScreen)
             await until(left, lambda: "version 3 of 3" in said(ada, "#moment"))
-            assert said(ada, "#history") == "three"
+            assert past(ada) == "three"
             await left.press("left")
-            assert said(ada, "#history") == "> one two!"
+            assert past(ada) == "> one two!"
             assert "by Bo" in said(ada, "#moment")
             assert said(ada, "#legend").split() == ["Bo", "Ada"]
             await left.press("home", "left")
-            assert said(ada, "#history") == "one two"
+            assert past(ada) == "one two"
             await left.press("end", "right")
-            assert said(ada, "#history") == "three"
+            assert past(ada) == "three"
             await left.press("escape")
             assert not isinstance(ada.screen, HistoryScreen)
 
@@ -65,7 +79,7 @@ async def test_it_goes_back_to_before_the_document_was_opened(tmp_path: Path) ->
             await pilot.press("f2")
             await until(pilot, lambda: "version 2 of 2" in said(app, "#moment"))
             await pilot.press("left")
-            assert said(app, "#history") == "one"
+            assert past(app) == "one"
 
 
 async def test_a_document_without_a_past_says_so() -> None:
@@ -88,8 +102,57 @@ async def test_what_others_put_where_a_text_belongs_breaks_no_history() -> None:
         await until(pilot, lambda: not app.store.status.unsent)
         await pilot.press("f2")
         await until(pilot, lambda: "version" in said(app, "#moment"))
-        assert "\x1b" not in said(app, "#history") + said(app, "#moment")
-        assert isinstance(app.screen.query_one("#history"), Static)
+        assert "\x1b" not in said(app, "#moment") + "".join(drawn(app))
+
+
+async def test_what_each_wrote_stands_on_their_colour() -> None:
+    async with editing(person("Ada")) as (app, pilot):
+        await pilot.press("f2")
+        area = app.screen.query_one(BlameArea)
+        area.show([("one\ntw", "a" * 64), ("o three\n", "b" * 64), ("four", "a" * 64)])
+        await pilot.pause()
+        by_a, by_b = (ground_of(area, "a" * 64), ground_of(area, "b" * 64))
+        assert by_a != by_b
+        assert grounds(area, 0) == [("one", by_a)]
+        assert grounds(area, 1) == [("tw", by_a), ("o three", by_b)]
+        assert grounds(area, 2) == [("four", by_a)]
+        area.show([("one\ntwo three\nfour", "b" * 64)])
+        assert grounds(area, 1) == [("two three", by_b)]
+
+
+def ground_of(area: BlameArea, author: str) -> RichColor | None:
+    """What an author's text stands on."""
+    blended = area.background_colors[1].blend(Color.parse(author_color(author)), 0.4)
+    return blended.rich_color
+
+
+def grounds(area: BlameArea, y: int) -> list[tuple[str, RichColor | None]]:
+    """The pieces of a row that stand on something else than the screen does."""
+    return [
+        (segment.text, segment.style.bgcolor)
+        for segment in area.render_line(y)
+        if segment.style is not None
+        and segment.text.strip()
+        and segment.style.bgcolor != area.background_colors[1].rich_color
+    ]
+
+
+async def test_the_view_stays_where_it_is_from_one_version_to_the_next() -> None:
+    lines = [f"line {number}" for number in range(10_000)]
+    async with editing(person("Ada")) as (app, pilot):
+        await pilot.press("f2")
+        area = app.screen.query_one(BlameArea)
+        area.show([("\n".join(lines), "a" * 64)])
+        area.scroll_to(y=5000, animate=False, immediate=True)
+        assert drawn(app)[:2] == ["line 5000", "line 5001"]
+        area.show([("\n".join(["new", *lines]), "a" * 64)])
+        assert drawn(app)[:2] == ["line 5000", "line 5001"]
+        area.show([("\n".join(lines[2:]), "a" * 64)])
+        assert drawn(app)[:2] == ["line 5000", "line 5001"]
+        area.show([("short", "a" * 64)])
+        assert drawn(app)[0] == "short"
+        await pilot.press("x", "delete", "ctrl+z")
+        assert past(app) == "short"
 
 
 def test_a_time_is_shown_where_it_is_one() -> None:

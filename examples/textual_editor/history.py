@@ -9,14 +9,13 @@ from typing import Any, ClassVar, Protocol
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Footer, Static
 
 from examples.textual_editor.panels import people
 from walstore import WalStore, WalStoreError
-from walstore.textual import author_color, name_of, shown
+from walstore.textual import BlameArea, author_color, name_of, shown
 
 # A relay counts in milliseconds since 1970; whatever is outside of these is no such time.
 _TIME_MS_MIN, _TIME_MS_MAX = 10**12, 10**13
@@ -97,8 +96,7 @@ class HistoryScreen(ModalScreen[None]):
         yield Static(id="slider", markup=False)
         yield Static(id="moment", markup=False)
         yield Static(id="legend", markup=False)
-        with VerticalScroll(id="past"):
-            yield Static(id="history", markup=False)
+        yield BlameArea(id="history")
         yield Footer()
 
     def on_mount(self) -> None:
@@ -158,11 +156,7 @@ class HistoryScreen(ModalScreen[None]):
                 ]
             )
         )
-        self.query_one("#history", Static).update(
-            Content("").join(
-                [Content.styled(shown_lines(text), ground(author)) for text, author in written]
-            )
-        )
+        self.query_one(BlameArea).show(written)
 
     def _slider(self) -> str:
         room = max(self.size.width - 8, 2)
@@ -193,10 +187,5 @@ def time_of(ts: int) -> str:
 
 
 def ground(author: str) -> str:
-    """What the text of an author stands on: enough of their colour, in light and in dark."""
+    """What the name of an author stands on: the same as what they wrote."""
     return f"on {author_color(author)} 40%"
-
-
-def shown_lines(text: str) -> str:
-    """A text as it may be shown, with its lines."""
-    return "\n".join(map(shown, text.split("\n")))

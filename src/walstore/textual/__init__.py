@@ -1,6 +1,7 @@
 """Textual widgets that are bound to a store.
 
 - `CollabTextArea` is a text that is edited together.
+- `BlameArea` is a text that is only read, and who wrote what of it.
 - `ThriftyScreen` is a screen for apps that are drawn with every key: an app returns one from
   `get_default_screen`.
 - `OrderedInput` is an `Input` in which keys act in their order, however fast they come.
@@ -19,6 +20,7 @@ from walstore.textual.bindings import (
     bind_table,
     bind_toggle,
 )
+from walstore.textual.blame_area import BlameArea
 from walstore.textual.carets import RemoteCaret, author_color, color_of, name_of, session_of
 from walstore.textual.leaving import run_until_told
 from walstore.textual.ordered_keys import OrderedInput
@@ -31,6 +33,7 @@ __all__ = [
     "DARK",
     "LIGHT",
     "Binding",
+    "BlameArea",
     "CollabTextArea",
     "Cursor",
     "NotTextError",

@@ -29,14 +29,13 @@ from textual.reactive import Reactive, reactive
 
 from walstore.document.anchors import HEAD, Anchor, anchor_at, resolve
 from walstore.errors import UsageError, WalStoreError
-from walstore.reconcile.gaps import Gap, trim
 from walstore.store.change import Change, Splice, Splices
 from walstore.store.presence import Cursor, Person
 from walstore.store.store import WalStore
 from walstore.store.undo import Undone
 from walstore.textual.app_context import call_in_app
 from walstore.textual.carets import Closable, Presences, RemoteCaret, remote_carets, session_of
-from walstore.textual.text_view import Held, TextView, moved
+from walstore.textual.text_view import Held, TextView, difference, moved
 
 _NEWLINES = re.compile("\r\n?")
 _HALVES = re.compile("[\ud800-\udfff]")
@@ -276,7 +275,7 @@ class CollabTextArea(TextView):
         self._coming = []
         wanted = self.store.text(self.path) if self._is_text else ""
         before = self.document.text
-        missed = _difference(before, wanted)
+        missed = difference(before, wanted)
         if wanted != before:
             self._show([Splice(*missed)])
         return missed
@@ -436,9 +435,3 @@ def _cleaned(text: str) -> str:
 
 def _growth(splice: Splice) -> int:
     return len(splice.inserted) - splice.removed
-
-
-def _difference(before: str, after: str) -> tuple[int, int, str]:
-    """The one edit that leads from a text to another, as a `Splice`."""
-    gap = trim(before, after, Gap(0, len(before), 0, len(after)))
-    return gap.old_start, gap.old_end - gap.old_start, after[gap.new_start : gap.new_end]

@@ -41,7 +41,7 @@ from walstore.textual.text_document import TextDocument
 from walstore.textual.wrapping import Wrapping, next_column
 
 
-class _Look(NamedTuple):
+class Look(NamedTuple):
     """What all rows have in common while they are drawn."""
 
     base: Style
@@ -66,7 +66,7 @@ class TextDrawing(TextArea):
     def __init__(self, **options: Any) -> None:
         """Draw nothing yet; the options are those of a `TextArea`."""
         self._carets: tuple[RemoteCaret, ...] = ()
-        self._look: _Look | None = None
+        self._look: Look | None = None
         self._is_styled = False
         # Rows of the screen that may show something else by now, and what all of them show.
         self._stale: set[int] = set()
@@ -208,17 +208,17 @@ class TextDrawing(TextArea):
         self._look = None
 
     @property
-    def _looked(self) -> _Look:
+    def _looked(self) -> Look:
         if self._look is None:
             self._look = self._look_around()
         return self._look
 
-    def _look_around(self) -> _Look:
+    def _look_around(self) -> Look:
         base = self._theme.base_style or self.rich_style
         ground = self.background_colors[1] if base.bgcolor is None else _color(base.bgcolor)
         gutter_width = self.gutter_width
         selection, (left, top) = self.selection, self.scroll_offset
-        return _Look(
+        return Look(
             base,
             ground,
             width=self.scrollable_content_region.width - gutter_width,
@@ -258,7 +258,7 @@ class TextDrawing(TextArea):
             scroll_x=look.left,
         )
 
-    def _marks(self, row: int, line: str, look: _Look, line_style: Style | None) -> Iterator[Mark]:
+    def _marks(self, row: int, line: str, look: Look, line_style: Style | None) -> Iterator[Mark]:
         """What is marked in a line, from the ground up."""
         theme, (start, end) = self._theme, look.selection
         if line_style:
@@ -283,7 +283,7 @@ class TextDrawing(TextArea):
                 yield Mark(column, column + 1, style)
 
     def _gutter(
-        self, row: int, section: int, look: _Look, *, is_cursor_row: bool
+        self, row: int, section: int, look: Look, *, is_cursor_row: bool
     ) -> tuple[Segment, ...]:
         if not self.show_line_numbers:
             return ()

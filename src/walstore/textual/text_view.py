@@ -24,6 +24,7 @@ from textual.reactive import Reactive, reactive
 from textual.widget import Widget
 from textual.widgets import TextArea
 
+from walstore.reconcile.gaps import Gap, trim
 from walstore.textual.hearing import is_heard
 from walstore.textual.ordered_keys import act_at_once
 from walstore.textual.text_document import TextDocument
@@ -204,3 +205,9 @@ def moved(place: int, position: int, removed: int, inserted: str) -> int:
     if place >= position + removed:
         return place + len(inserted) - removed
     return min(place, position + len(inserted))
+
+
+def difference(before: str, after: str) -> tuple[int, int, str]:
+    """The one edit that leads from a text to another, as a `Splice`."""
+    gap = trim(before, after, Gap(0, len(before), 0, len(after)))
+    return gap.old_start, gap.old_end - gap.old_start, after[gap.new_start : gap.new_end]
