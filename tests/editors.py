@@ -27,7 +27,7 @@ async def editing(
     """An editor of a document, on a screen that nobody looks at."""
     async with Desk() as desk:
         app = EditorApp(session, await desk.open(session), desk=desk)
-        async with app.run_test(size=size) as pilot:
+        async with app.run_test(size=size, notifications=True) as pilot:
             yield app, pilot
 
 
@@ -60,3 +60,8 @@ async def until(pilot: Pilot[None], condition: Callable[[], bool]) -> None:
 def said(app: App[Any], selector: str) -> str:
     """What a widget of the screen in front says."""
     return str(app.screen.query_one(selector, Static).content)
+
+
+def rows(app: App[Any]) -> list[str]:
+    """What is on the screen."""
+    return [strip.text for strip in app.screen._compositor.render_strips()]

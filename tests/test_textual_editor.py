@@ -10,19 +10,22 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.color import Color, ColorSystem
 from textual import events
+from textual.theme import Theme
 from textual.widgets import Input, OptionList, Static
 
 from examples.textual_editor.panels import People, Status, task
 from examples.textual_editor.relays import NoRelayError, running_relay
 from examples.textual_editor.screens import HelpScreen, LeaveScreen
 from examples.textual_editor.sessions import Desk, Session, guest_name, load_identity
-from tests.editors import editing, person, press, said, type_at_once, until
+from tests.editors import editing, person, press, rows, said, type_at_once, until
 from tests.vault import vault
 from walstore import Identity, WalStoreError
 from walstore.relay import MemoryLog, Relay
 from walstore.relay.limits import Limits
 from walstore.signed.card import Card
+from walstore.textual import DARK, LIGHT
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "textual_editor"
@@ -93,8 +96,10 @@ async def test_it_starts_without_a_relay_and_comes_live_when_there_is_one(tmp_pa
         assert "unsent" in said(app, "#status")
         async with Relay.serve(MemoryLog(), port=int(url.rpartition(":")[2])):
             await until(pilot, lambda: "live" in said(app, "#status"))
-            await until(pilot, lambda: "all sent" in said(app, "#status"))
+            await until(pilot, lambda: "all sent  ·  lag" in said(app, "#status"))
             assert app.query_one(Status).has_class("-live")
+        # How fast it was says nothing any more.
+        await until(pilot, lambda: said(app, "#status") == "○ offline  ·  all sent")
 
 
 async def test_a_document_is_shared_by_invitation_and_revoked() -> None:
@@ -117,6 +122,7 @@ async def test_a_document_is_shared_by_invitation_and_revoked() -> None:
                 await until(right, lambda: bo.body.text == "a")
                 await press(right, "end", "b")
                 await until(left, lambda: ada.store.text("body") == "ab")
+                bo.query_one("#new-tag").focus()
                 members = ada.screen.query_one("#members", OptionList)
                 with ada._context():
                     members.focus()
@@ -126,6 +132,7 @@ async def test_a_document_is_shared_by_invitation_and_revoked() -> None:
                 # What they would write is taken by nobody, so they are told.
                 await until(right, lambda: bo.body.read_only)
                 await until(right, lambda: "you may not write here" in said(bo, "#status"))
+                await until(right, lambda: bo.body.has_focus)
                 await press(right, "c")
                 assert bo.body.text == "ab"
 
@@ -135,7 +142,9 @@ async def test_another_document_takes_the_place_of_the_one_that_is_shown(tmp_pat
     async with editing(session) as (app, pilot):
         await pilot.press("1")
         first = app.store
-        await pilot.press("f4", *"notes", "slash", "y", "enter")
+        await pilot.press("f4")
+        assert "This is notes/x." in "\n".join(rows(app))
+        await pilot.press(*"notes", "slash", "y", "enter")
         await until(pilot, lambda: app.store is not first and not app.body.text)
         await until(pilot, lambda: app.body.has_focus)
         await pilot.press("2")
@@ -285,6 +294,24 @@ async def test_help_and_the_other_theme_are_a_key_away() -> None:
         assert app.current_theme.dark
 
 
+async def test_a_message_covers_neither_the_keys_nor_how_the_store_stands() -> None:
+    async with editing(person("Ada")) as (app, pilot):
+        await pilot.press("f5")
+        await until(pilot, lambda: any("Nobody else" in row for row in rows(app)))
+        assert "Nobody" not in "".join(rows(app)[-2:])
+        assert "kept nowhere" in rows(app)[-2]
+        assert rows(app)[-2].rstrip() == f" {said(app, '#status')}"
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
+def test_a_terminal_of_few_colours_tells_a_panel_from_the_ground(theme: Theme) -> None:
+    panel, ground = (
+        Color.parse(color).downgrade(ColorSystem.EIGHT_BIT)
+        for color in (theme.panel or "", theme.background or "")
+    )
+    assert panel != ground
+
+
 async def test_what_others_put_where_it_does_not_belong_breaks_nothing() -> None:
     async with editing(person("Ada")) as (app, pilot):
         store = app.store
@@ -364,12 +391,18 @@ async def test_a_relay_that_was_put_back_is_gone_on_with(tmp_path: Path) -> None
                 assert not ada.check_action("mend", ())
             await relay.put_back("empty")
             await until(left, lambda: "put back (F6)" in said(ada, "#status"))
+            # All keys are still there.
+            await until(left, lambda: "f6 Mend" in rows(ada)[-1])
+            assert "f9 Side" in rows(ada)[-1]
             await press(left, "f6")
             assert "sent again" in said(ada, "#troubles")
             await press(left, "g")
             await until(left, lambda: "You go on" in said(ada, "#mended"))
             # Of two edits, the other's is stranded; he does not come back.
-            await until(left, lambda: "lost 1 edits of others" in said(ada, "#troubles"))
+            await until(
+                left,
+                lambda: "lost edits of others that are shown here (1)" in said(ada, "#troubles"),
+            )
             await press(left, "w")
             await until(left, lambda: "Nothing is wrong" in said(ada, "#troubles"))
             await press(left, "escape", "end", "c")

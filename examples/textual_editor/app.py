@@ -32,6 +32,12 @@ from walstore.textual import (
 )
 
 
+class EditorScreen(ThriftyScreen):
+    """Where one writes."""
+
+    AUTO_FOCUS = "#body"
+
+
 class EditorApp(App[None]):
     """One document after the other."""
 
@@ -86,7 +92,7 @@ class EditorApp(App[None]):
 
     def get_default_screen(self) -> Screen[None]:
         """The screen: with every key of anybody a little of it changes."""
-        return ThriftyScreen(id="_default")
+        return EditorScreen(id="_default")
 
     def compose(self) -> ComposeResult:
         """Lay it out."""
@@ -101,7 +107,8 @@ class EditorApp(App[None]):
             )
             yield Side(self.store, following=lambda: self.body.following)
         yield Status(self.store, is_kept=self.session.file is not None)
-        yield Footer()
+        # All keys fit into 80 columns, even while there is something to mend.
+        yield Footer(compact=True)
 
     def on_mount(self) -> None:
         """Begin to write."""
@@ -121,6 +128,7 @@ class EditorApp(App[None]):
         self.body.read_only = not event.may_write
         self.query_one("#title").disabled = not event.may_write
         self.query_one(Side).disabled = not event.may_write
+        self.call_after_refresh(self._refocus)
 
     @property
     def body(self) -> CollabTextArea:
@@ -145,7 +153,7 @@ class EditorApp(App[None]):
 
     def action_open(self) -> None:
         """Ask for another document, and show it."""
-        self.push_screen(OpenScreen(), self._wanted)
+        self.push_screen(OpenScreen(self.store.key), self._wanted)
 
     def _wanted(self, wanted: str | None) -> None:
         if wanted is not None and wanted != self.session.wanted:

@@ -20,7 +20,7 @@ Nothing that you see here is lost. If its keeper says that this was meant, go on
 what you wrote is sent again, what others wrote is sent again once they are back."""
 
 _STRANDED = """\
-The relay has lost {} edits of others that are shown here, until those who made them are back. \
+The relay has lost edits of others that are shown here ({}), until those who made them are back. \
 If they will not come, write them again yourself; should they come after all, it is there twice."""
 
 _REFUSED = """\

@@ -108,7 +108,7 @@ class Status(Static):
         parts = [f"{sign} {state}", f"{status.unsent} unsent" if status.unsent else "all sent"]
         if status.state == "local":
             parts = [f"{sign} {state}"]
-        if status.lag_ms is not None:
+        if status.lag_ms is not None and status.state == "live":
             parts.append(f"lag {status.lag_ms} ms")
         wrong = self._wrong()
         reason = [shown(status.reason)] if status.reason and status.state == "refused" else []

@@ -23,6 +23,7 @@ Everybody who has the document open sees what you type.
 Without a network you go on writing; it is sent once there is one.
 
 [b]ctrl+z[/b] undo   [b]ctrl+y[/b] redo   only what you wrote yourself
+[b]shift[/b] and arrows select, [b]ctrl+c[/b] copies, [b]ctrl+x[/b] cuts, [b]ctrl+v[/b] pastes
 [b]tab[/b] goes on to the next of text, tags, tasks and title
 [b]enter[/b] ticks a task, [b]delete[/b] removes a tag or a task
 
@@ -32,7 +33,9 @@ Without a network you go on writing; it is sent once there is one.
 [b]F6[/b] mends what the red line at the bottom says is wrong
 
 The line at the bottom says whether the others can see you,
-and how much of what you wrote they cannot have yet."""
+and how much of what you wrote they cannot have yet. What is
+[b]missing[/b] was not sent by the relay, what is [b]forked[/b] was sent in two
+versions by its author, and what is [b]rejected[/b] is not valid."""
 
 
 class Dialog(ModalScreen[str | None]):
@@ -63,9 +66,14 @@ class HelpScreen(Dialog):
 class OpenScreen(Dialog):
     """Asks for another document."""
 
+    def __init__(self, document: str) -> None:
+        super().__init__()
+        self._document = document
+
     def compose(self) -> ComposeResult:
         """Ask."""
         with VerticalScroll(can_focus=False):
+            yield Label(f"This is {shown(self._document)}.", markup=False)
             yield Label("Open another document: its key, or an invitation")
             yield OrderedInput(placeholder="notes/holidays")
             yield Label("enter opens it, escape closes", classes="quiet")

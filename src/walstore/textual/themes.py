@@ -1,4 +1,7 @@
-"""The colours of walstore's screens: in the light, and in the dark."""
+"""The colours of walstore's screens: in the light, and in the dark.
+
+A panel is nearly grey, so that a terminal of 256 colours has one for it that is not the ground's.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ LIGHT = Theme(
     foreground="#1f2328",
     background="#ffffff",
     surface="#ffffff",
-    panel="#edf0f4",
+    panel="#eef0f2",
     success="#15803d",
     warning="#b45309",
     error="#b91c1c",
@@ -27,7 +30,7 @@ DARK = Theme(
     foreground="#e6e8eb",
     background="#15171c",
     surface="#15171c",
-    panel="#22262e",
+    panel="#23262d",
     success="#3fb950",
     warning="#d29922",
     error="#f85149",
