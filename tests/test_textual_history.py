@@ -109,6 +109,7 @@ async def test_what_each_wrote_stands_on_their_colour() -> None:
     async with editing(person("Ada")) as (app, pilot):
         await pilot.press("f2")
         area = app.screen.query_one(BlameArea)
+        area.show_cursor = False
         area.show([("one\ntw", "a" * 64), ("o three\n", "b" * 64), ("four", "a" * 64)])
         await pilot.pause()
         by_a, by_b = (ground_of(area, "a" * 64), ground_of(area, "b" * 64))
@@ -143,6 +144,7 @@ async def test_the_view_stays_where_it_is_from_one_version_to_the_next() -> None
         await pilot.press("f2")
         area = app.screen.query_one(BlameArea)
         area.show([("\n".join(lines), "a" * 64)])
+        assert drawn(app)[0] == "line 0"
         area.scroll_to(y=5000, animate=False, immediate=True)
         assert drawn(app)[:2] == ["line 5000", "line 5001"]
         area.show([("\n".join(["new", *lines]), "a" * 64)])

@@ -41,7 +41,11 @@ class BlameArea(TextView):
         self._authors = [author for _, author in stretches]
         edit = difference(self.document.text, "".join([text for text, _ in stretches]))
         held = self.held().moved(*edit)
-        start, end = [moved(self.document.position(each), *edit) for each in self.selection]
+        # Who is where something begins to be there, as in the first version, stays before it.
+        start, end = [
+            moved(place, *edit) if place > edit[0] else place
+            for place in map(self.document.position, self.selection)
+        ]
         with self.drawing():
             self.splice(*edit)
         locate = self.document.location
