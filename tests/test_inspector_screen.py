@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 from textual.widgets import DataTable, Static, TabbedContent
+from textual.widgets._tabbed_content import ContentTab
 
 from examples.inspector_pictures import take_inspector_pictures
 from examples.textual_editor.pictures import ADA as PICTURED_ADA
 from examples.textual_editor.pictures import BO as PICTURED_BO
 from examples.textual_editor.pictures import CLEO, self_contained
-from tests.editors import until
+from tests.editors import rows, until
 from tests.inspected import ADA, BO, KEY, inspecting, log_of_two, looking_at, writing
 from walstore import ALLOW_ANY, MemorySnapshots, MemoryTransport, WalDocument
 from walstore.document.ports import CheckpointTooOldError
@@ -63,6 +64,18 @@ async def test_a_document_is_shown_version_by_version() -> None:
         assert "first draft" in said(app, "#moment")
         await pilot.press("left", "left", "right")
         await until(pilot, lambda: "2 of 3" in said(app, "#slider"))
+
+
+async def test_each_pane_is_called_by_its_key() -> None:
+    app = InspectorApp(subject=await looking_at(await log_of_two()))
+    async with inspecting(app) as pilot:
+        tabs = app.screen.query_one(TabbedContent)
+        for tab in list(app.screen.query(ContentTab)):
+            key = tab.label_text.partition(" ")[0]
+            await pilot.press(key)
+            assert tabs.active_pane is not None
+            assert tabs.get_tab(tabs.active_pane) is tab
+            assert tab.label_text in "".join(rows(app))
 
 
 async def test_two_versions_are_compared() -> None:

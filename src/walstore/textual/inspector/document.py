@@ -29,6 +29,7 @@ _PAUSE_S: Final = 2.0
 
 _END: Final = 10**9
 
+# Each pane with its title; the key of the first is 1.
 _PANES: Final = {
     "tab-log": "Log",
     "tab-document": "Document",
@@ -89,11 +90,13 @@ class DocumentScreen(Screen[None]):
             yield Lanes()
         yield Static(id="moment", markup=False)
         with TabbedContent(initial="tab-log"):
-            with TabPane(_PANES["tab-log"], id="tab-log"):
-                yield LogView(self.subject)
-            for name, title in list(_PANES.items())[1:]:
-                with TabPane(title, id=name), VerticalScroll(classes="pane"):
-                    yield Static(id=name.replace("tab-", "show-"))
+            for key, (name, title) in enumerate(_PANES.items(), 1):
+                with TabPane(f"{key} {title}", id=name):
+                    if name == "tab-log":
+                        yield LogView(self.subject)
+                        continue
+                    with VerticalScroll(classes="pane"):
+                        yield Static(id=name.replace("tab-", "show-"))
         yield Footer()
 
     def on_mount(self) -> None:
