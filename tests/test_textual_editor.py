@@ -12,10 +12,14 @@ from pathlib import Path
 import pytest
 from rich.color import Color, ColorSystem
 from textual import events
+from textual.color import Color as Paint
+from textual.geometry import Region
 from textual.theme import Theme
 from textual.widgets import Input, OptionList, Static
 
+from examples.textual_editor.app import EditorApp
 from examples.textual_editor.panels import People, Status, task
+from examples.textual_editor.pictures import say, write
 from examples.textual_editor.relays import NoRelayError, running_relay
 from examples.textual_editor.screens import HelpScreen, LeaveScreen
 from examples.textual_editor.sessions import Desk, Session, guest_name, load_identity
@@ -25,10 +29,14 @@ from walstore import Identity, WalStoreError
 from walstore.relay import MemoryLog, Relay
 from walstore.relay.limits import Limits
 from walstore.signed.card import Card
-from walstore.textual import DARK, LIGHT
+from walstore.textual import DARK, LIGHT, Cursor
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "textual_editor"
+
+# What somebody with healthy eyes reads without effort, and how light each colour seems to them.
+CONTRAST_MIN = 4.5
+WEIGHTS = (0.2126, 0.7152, 0.0722)
 
 
 async def test_alone_and_without_a_network_everything_can_be_written() -> None:
@@ -301,6 +309,69 @@ async def test_a_message_covers_neither_the_keys_nor_how_the_store_stands() -> N
         assert "Nobody" not in "".join(rows(app)[-2:])
         assert "kept nowhere" in rows(app)[-2]
         assert rows(app)[-2].rstrip() == f" {said(app, '#status')}"
+
+
+@pytest.mark.parametrize("is_light", [False, True], ids=["dark", "light"])
+async def test_everything_can_be_read_in_both_themes(is_light: bool) -> None:
+    async with (
+        Relay.serve(MemoryLog()) as relay,
+        person("Bo", relay.url).store() as bo,
+        editing(person("Ada", relay.url)) as (app, pilot),
+    ):
+        if is_light:
+            await pilot.press("f8")
+        assert faint(app) == []
+        write(bo)
+        say(bo, "Bo", Cursor("body", 80, 70))
+        await until(pilot, lambda: len(app.body.carets) == 1)
+        await until(pilot, lambda: "all sent" in said(app, "#status"))
+        await pilot.press("shift+down")
+        assert faint(app) == []
+        for _ in range(5):
+            await pilot.press("tab")
+            assert faint(app) == []
+        status = app.query_one(Status)
+        for look in ("-live", "-away", "-wrong"):
+            status.set_classes(look)
+            await pilot.pause()
+            assert faint(app) == []
+        for key, part in (("f1", "VerticalScroll"), ("f2", "*"), ("f3", "VerticalScroll")):
+            await pilot.press(key)
+            await pilot.pause()
+            assert faint(app, part) == []
+            await pilot.press("escape")
+
+
+def faint(app: EditorApp, selector: str = "*") -> list[str]:
+    """What is written on the screen in front with too little contrast to its ground."""
+    region = Region.from_union([each.region for each in app.screen.query(selector)])
+    found = []
+    for strip in app.screen._compositor.render_strips()[region.y : region.bottom]:
+        for segment in strip.crop(region.x, region.right):
+            style = segment.style
+            if style is None or not any(map(str.isalnum, segment.text)):
+                continue
+            assert style.color is not None
+            assert style.bgcolor is not None
+            pair = [Paint.from_rich_color(each) for each in (style.color, style.bgcolor)]
+            if contrast(*pair) < CONTRAST_MIN:
+                found.append(segment.text)
+    return found
+
+
+def contrast(one: Paint, other: Paint) -> float:
+    """The contrast of two colours, from 1 to 21, as the rules for the web count it."""
+    low, high = sorted(map(luminance, (one, other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def luminance(color: Paint) -> float:
+    """How light a colour is."""
+    shares = [
+        each / 12.92 if each <= 0.03928 else ((each + 0.055) / 1.055) ** 2.4
+        for each in color.normalized
+    ]
+    return sum([share * weight for share, weight in zip(shares, WEIGHTS, strict=True)])
 
 
 @pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
