@@ -137,6 +137,7 @@ async def test_a_document_is_shared_by_invitation_and_revoked() -> None:
                     members.highlighted = 1
                     await left.press("delete")
                 await until(left, lambda: "revoked" in str(members.get_option_at_index(1).prompt))
+                assert members.highlighted == 1
                 # What they would write is taken by nobody, so they are told.
                 await until(right, lambda: bo.body.read_only)
                 await until(right, lambda: "you may not write here" in said(bo, "#status"))

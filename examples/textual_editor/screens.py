@@ -137,6 +137,7 @@ class ShareScreen(Dialog):
                 yield OptionList(id="members")
                 if self._is_owner:
                     yield OrderedInput(placeholder="the card of somebody to invite")
+                    yield Label("enter invites; tab, then delete, revokes", classes="quiet")
                 yield Static("", id="invitation", markup=False)
         yield Footer()
 
@@ -178,6 +179,7 @@ class ShareScreen(Dialog):
         names = {person.author: name_of(person) for person in people(self._store)}
         self._keys = [member.public_key for member in members]
         options = self.query_one("#members", OptionList)
+        highlighted = options.highlighted or 0
         options.set_options(
             [
                 Content.styled("  ", f"on {author_color(member.public_key)}")
@@ -187,6 +189,7 @@ class ShareScreen(Dialog):
                 for member in members
             ]
         )
+        options.highlighted = highlighted
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Invite somebody."""
