@@ -3,228 +3,275 @@
 - Only ops that keep the causal shape, name each element once and remove nothing unknown can be
   laid out; for any others there is no sequence, and they have to be folded one by one.
 - The result is the same as folding the ops one after the other.
+- Elements are joined to chains, and these cut into pieces wherever something hangs on the middle
+  of one, or a removed stretch begins or ends. Then, oldest first, each piece belongs right behind
+  the piece that it hangs on: what comes later is newer, and therefore nearer.
+- Until then an id is one number: those of the first replica, by counter, then those of the next.
+  So all that has to do with chains is about numbers that follow each other.
+- What can be done by whole columns is; and a text is shown before its tree and index are made.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable
-from operator import attrgetter
-from typing import Any
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import pairwise
+from operator import add, le, lt
+from typing import Any, Final
 
-from walstore.crdt.runs import Insert, Remove, Values
+from walstore.crdt.clock import COUNTER_MAX
+from walstore.crdt.packed_sequence import PackedSequence
+from walstore.crdt.runs import InsertColumns, Remove, Values
 from walstore.crdt.sequence import RunSequence
-from walstore.crdt.tree import SPAN_SIZE_MAX, Span
+from walstore.crdt.state import ListState
+from walstore.crdt.tree import SPAN_SIZE_MAX, Rows
 
-# The children of a span: the counter they hang on, their own clock, and each child.
-Children = dict[Span, list[tuple[int, int, str, Span]]]
+_COUNTERS: Final = COUNTER_MAX + 1
 
 
-def build_sequence(inserts: list[Insert], removes: Iterable[Remove]) -> RunSequence | None:
+class _Pieces:
+    """Stretches of elements by number: the first of each, past the last, its anchor, its values."""
+
+    __slots__ = ("anchors", "ends", "starts", "values")
+
+    def __init__(
+        self, starts: list[int], ends: list[int], anchors: list[int], values: list[Values]
+    ) -> None:
+        self.starts = starts
+        self.ends = ends
+        self.anchors = anchors
+        self.values = values
+
+
+def build_sequence(
+    inserts: InsertColumns, removes: Iterable[Remove]
+) -> PackedSequence | RunSequence | None:
     """Lay a list out.
 
     Returns:
         The list, or None if the ops have to be folded one by one.
     """
-    removed = _removed_ranges(removes)
-    by_replica: dict[str, list[Insert]] = {}
-    for insert in inserts:
-        by_replica.setdefault(insert.replica, []).append(insert)
-    spans: dict[str, list[Span]] = {}
-    for replica, own in by_replica.items():
-        laid_out = _spans(replica, own, removed.pop(replica, []))
-        if laid_out is None:
+    table = sorted(set(inserts.replicas))
+    bases = {replica: rank * _COUNTERS for rank, replica in enumerate(table)}
+    try:
+        chains = _chains(inserts, bases)
+        removed = _merged(_removed_ranges(removes, bases))
+    except KeyError:
+        # An anchor or a removed element is of a replica that has none.
+        return None
+    pieces = None if chains is None else _cut(chains, removed)
+    lives = None if pieces is None else _lives(pieces, removed)
+    if pieces is None or lives is None:
+        return None
+    return _laid_out(_by_age(pieces, lives, table), inserts)
+
+
+def build_text(inserts: InsertColumns) -> PackedSequence | RunSequence | None:
+    """Lay a list of characters out that were each inserted by themselves.
+
+    Returns:
+        The list, or None if the ops have to be folded one by one.
+    """
+    table = sorted(set(inserts.replicas))
+    count, ranks = len(table), {replica: rank for rank, replica in enumerate(table)}
+    stamps = [
+        counter * count + ranks[replica]
+        for counter, replica in zip(inserts.counters, inserts.replicas, strict=True)
+    ]
+    anchors = [
+        counter * count + ranks[replica] if counter else 0
+        for counter, replica in zip(inserts.after_counters, inserts.after_replicas, strict=True)
+    ]
+    rows = Rows(table, stamps, anchors, inserts.values, [1] * len(stamps))
+    if not all(map(lt, stamps, stamps[1:])):
+        rows = rows.arranged(sorted(range(len(stamps)), key=stamps.__getitem__))
+        if not all(map(lt, rows.stamps, rows.stamps[1:])):
             return None
-        spans[replica] = laid_out
-    if removed:
-        return None
-    hung = _hang(spans)
-    if hung is None:
-        return None
-    return RunSequence(_walk(*hung), _arrivals(inserts))
+    return _laid_out(rows, inserts)
 
 
-def _arrivals(inserts: list[Insert]) -> list[tuple[str, int, int]]:
-    arrived: list[tuple[str, int, int]] = []
+def _arrivals(
+    replicas: list[str], counters: list[int], sizes: list[int]
+) -> Iterator[tuple[str, int, int]]:
     replica, start, end = "", 0, 0
-    for insert in inserts:
-        if insert.counter != end or insert.replica != replica:
+    for own, counter, size in zip(replicas, counters, sizes, strict=True):
+        if counter != end or own != replica:
             if end:
-                arrived.append((replica, start, end))
-            replica, start = insert.replica, insert.counter
-        end = insert.counter + len(insert.values)
-    arrived.append((replica, start, end))
-    return arrived
+                yield replica, start, end
+            replica, start = own, counter
+        end = counter + size
+    yield replica, start, end
 
 
-def _removed_ranges(removes: Iterable[Remove]) -> dict[str, list[tuple[int, int]]]:
-    """Removed counters by replica, as disjoint `(first, end)` ranges, the lowest one last."""
-    ranges: dict[str, list[tuple[int, int]]] = {}
-    for remove in removes:
-        first = remove.target_counter
-        if remove.step < 0:
-            first -= remove.size - 1
-        ranges.setdefault(remove.target_replica, []).append((first, first + remove.size))
-    return {replica: _merged(sorted(own))[::-1] for replica, own in ranges.items()}
-
-
-def _merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    merged = [ranges[0]]
-    for first, end in ranges:
-        if first > merged[-1][1]:
-            merged.append((first, end))
-        elif end > merged[-1][1]:
-            merged[-1] = (merged[-1][0], end)
-    return merged
-
-
-def _spans(
-    replica: str, inserts: list[Insert], removed: list[tuple[int, int]]
-) -> list[Span] | None:
-    """One replica's elements, joined where they chain, cut where they are removed."""
-    inserts.sort(key=attrgetter("counter"))
-    spans: list[Span] = []
-    end, start = 0, 0
-    parts: list[Values] = []
-    head = inserts[0]
-    for insert in inserts:
-        if insert.counter < end:
-            return None
-        if parts and (
-            insert.counter != end
-            or insert.after_counter != end - 1
-            or insert.after_replica != replica
-            or isinstance(insert.values, str) is not isinstance(parts[0], str)
-        ):
-            _cut(spans, head, parts, end - start, removed)
-            parts = []
-        if not parts:
-            head, start = insert, insert.counter
-        parts.append(insert.values)
-        end = insert.counter + len(insert.values)
-    _cut(spans, head, parts, end - start, removed)
-    # Every range was used up, or something is removed that is not here.
-    return None if removed else spans
-
-
-def _cut(
-    spans: list[Span], head: Insert, parts: list[Values], size: int, removed: list[tuple[int, int]]
-) -> None:
-    """Add a chain as spans; `removed` lies ahead, and loses from its end what the chain covers."""
-    values = parts[0] if len(parts) == 1 else _joined(parts)
-    replica, start = head.replica, head.counter
-    after_replica, after_counter = head.after_replica, head.after_counter
-    if size <= SPAN_SIZE_MAX and (not removed or removed[-1][0] >= start + size):
-        spans.append(Span(replica, start, after_replica, after_counter, values, size))
-        return
-    counter, end = start, start + size
-    while counter < end:
-        stop, live = min(end, counter + SPAN_SIZE_MAX), True
-        if removed and removed[-1][0] < stop:
-            first, past = removed[-1]
-            if first > counter:
-                stop = first
-            elif first == counter:
-                live = False
-                stop = min(stop, past)
-                removed.pop()
-                if stop < past:
-                    removed.append((stop, past))
-        part = values if stop - counter == size else values[counter - start : stop - start]
-        spans.append(
-            Span(
-                replica, counter, after_replica, after_counter, part, stop - counter if live else 0
-            )
+def _chains(inserts: InsertColumns, bases: dict[str, int]) -> _Pieces | None:
+    """Inserts in order of their numbers, joined where they chain; None if an id stands twice."""
+    starts, values = inserts.counters, inserts.values
+    anchors = [
+        bases[replica] + counter if counter else 0
+        for replica, counter in zip(inserts.after_replicas, inserts.after_counters, strict=True)
+    ]
+    if len(bases) > 1:
+        starts = list(map(add, starts, map(bases.__getitem__, inserts.replicas)))
+    if not all(map(lt, starts, starts[1:])):
+        order = sorted(range(len(starts)), key=starts.__getitem__)
+        starts = [starts[number] for number in order]
+        anchors = [anchors[number] for number in order]
+        values = [values[number] for number in order]
+    ends = list(map(add, starts, map(len, values)))
+    if not all(map(le, ends, starts[1:])):
+        return None
+    kinds = list(map(type, values))
+    breaks = [
+        number
+        for number, (start, end, anchor, kind, last) in enumerate(
+            zip(starts[1:], ends, anchors[1:], kinds[1:], kinds, strict=False), 1
         )
-        counter = stop
-        after_replica, after_counter = replica, counter - 1
+        if start != end or anchor != end - 1 or kind is not last
+    ]
+    if len(breaks) == len(starts) - 1:
+        return _Pieces(starts, ends, anchors, values)
+    firsts = [0, *breaks]
+    bounds = list(zip(firsts, [*breaks, len(starts)], strict=True))
+    return _Pieces(
+        [starts[first] for first in firsts],
+        [ends[past - 1] for _, past in bounds],
+        [anchors[first] for first in firsts],
+        [_joined(values[first:past]) for first, past in bounds],
+    )
 
 
 def _joined(parts: list[Any]) -> Values:
+    if len(parts) == 1:
+        return parts[0]  # type: ignore[no-any-return]
     if isinstance(parts[0], str):
         return "".join(parts)
     return [value for part in parts for value in part]
 
 
-def _hang(spans: dict[str, list[Span]]) -> tuple[list[Span], Children] | None:
-    """Find the anchor of every span: those at the head, and the children of the others."""
-    heads: list[Span] = []
-    children: Children = {}
-    starts = {replica: [span.counter for span in own] for replica, own in spans.items()}
-    for replica, own in spans.items():
-        before: Span | None = None
-        for span in own:
-            after = span.after_counter
-            chained, before = before, span
-            if after == 0:
-                heads.append(span)
-                continue
-            if (
-                chained is not None
-                and after == span.counter - 1
-                and span.after_replica == replica
-                and after < chained.counter + len(chained.values)
-            ):
-                # Mostly it continues the span before it, which needs no search.
-                children.setdefault(chained, []).append((after, span.counter, replica, span))
-                continue
-            anchors = spans.get(span.after_replica)
-            if anchors is None or (span.counter, replica) <= (after, span.after_replica):
-                return None
-            place = bisect_right(starts[span.after_replica], after) - 1
-            anchor = anchors[place]
-            if place < 0 or after >= anchor.counter + len(anchor.values):
-                return None
-            children.setdefault(anchor, []).append((after, span.counter, replica, span))
-    return heads, children
+def _removed_ranges(removes: Iterable[Remove], bases: dict[str, int]) -> list[tuple[int, int]]:
+    ranges: list[tuple[int, int]] = []
+    for remove in removes:
+        first = bases[remove.target_replica] + remove.target_counter
+        if remove.step < 0:
+            first -= remove.size - 1
+        ranges.append((first, first + remove.size))
+    return ranges
 
 
-def _walk(heads: list[Span], children: Children) -> list[Span]:
-    """The spans depth first, newest sibling first, cut where children come in between."""
-    heads.sort(key=attrgetter("counter", "replica"))
-    order: list[Span] = []
-    stack = heads
-    while stack:
-        span = stack.pop()
-        below = children.pop(span, None)
-        order.append(span)
-        if below is None:
-            continue
-        if len(below) == 1 and below[0][0] == span.counter + len(span.values) - 1:
-            stack.append(below[0][3])
+def _merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same numbers in order, as ranges `(first, past)` that do not touch."""
+    merged: list[tuple[int, int]] = []
+    start = stop = 0
+    for first, past in sorted(ranges):
+        if first > stop:
+            if stop:
+                merged.append((start, stop))
+            start, stop = first, past
+        elif past > stop:
+            stop = past
+    if stop:
+        merged.append((start, stop))
+    return merged
+
+
+def _cut(chains: _Pieces, removed: list[tuple[int, int]]) -> _Pieces | None:
+    """Chains as pieces, none of them too long; None if a cut would be where nothing is."""
+    starts, ends = chains.starts, chains.ends
+    cuts = {anchor + 1 for anchor in chains.anchors}
+    cuts.discard(1)
+    for first_and_past in removed:
+        cuts.update(first_and_past)
+    if max(map(len, chains.values)) > SPAN_SIZE_MAX:
+        for start, end in zip(starts, ends, strict=True):
+            cuts.update(range(start + SPAN_SIZE_MAX, end, SPAN_SIZE_MAX))
+    cuts.difference_update(starts, ends)
+    if not cuts:
+        return chains
+    begins = set(starts)
+    firsts = sorted([*starts, *cuts])
+    pieces = _Pieces(firsts, [], [], [])
+    chain = -1
+    origin = end = 0
+    values: Values = ""
+    for start, following in pairwise([*firsts, firsts[-1] + _COUNTERS]):
+        if start in begins:
+            chain += 1
+            origin, end, values = start, ends[chain], chains.values[chain]
+            pieces.anchors.append(chains.anchors[chain])
+        elif start < end:
+            pieces.anchors.append(start - 1)
         else:
-            # The anchors descend and, below each, the clocks; the next to use is the last.
-            below.sort(reverse=True)
-            stack.extend(_below(span, below, children))
+            return None
+        past = following if following < end else end
+        pieces.ends.append(past)
+        pieces.values.append(values[start - origin : past - origin])
+    return pieces
+
+
+def _lives(pieces: _Pieces, removed: list[tuple[int, int]]) -> list[int] | None:
+    """How many elements of each piece are live; None if something is removed that is not here."""
+    lives = list(map(len, pieces.values))
+    gone = 0
+    for first, past in removed:
+        start, end = bisect_left(pieces.starts, first), bisect_left(pieces.starts, past)
+        gone += sum(lives[start:end])
+        lives[start:end] = [0] * (end - start)
+    return lives if gone == sum([past - first for first, past in removed]) else None
+
+
+def _by_age(pieces: _Pieces, lives: list[int], table: list[str]) -> Rows:
+    """Pieces as rows, oldest first."""
+    count = len(table)
+    if count == 1:
+        return Rows(table, pieces.starts, pieces.anchors, pieces.values, lives)
+    stamps = [start % _COUNTERS * count + start // _COUNTERS for start in pieces.starts]
+    anchors = [anchor % _COUNTERS * count + anchor // _COUNTERS for anchor in pieces.anchors]
+    rows = Rows(table, stamps, anchors, pieces.values, lives)
+    return rows.arranged(sorted(range(len(stamps)), key=stamps.__getitem__))
+
+
+def _laid_out(rows: Rows, inserts: InsertColumns) -> PackedSequence | RunSequence | None:
+    """Rows that are given oldest first as a list; None if an anchor is not there, or newer."""
+    order = _order(rows)
+    if order is None:
+        return None
+    arrived = partial(_arrivals, inserts.replicas, inserts.counters, list(map(len, inserts.values)))
+    values, lives = rows.values, rows.lives
+    if set(map(type, values)) != {str}:
+        return RunSequence(rows.arranged(order), arrived())
+    shown: Any = [values[number] for number in order if lives[number]]
+    state = ListState.deferred("".join(shown), partial(_arranged, rows, order))
+    return PackedSequence(state, COUNTER_MAX, arrived)
+
+
+def _arranged(rows: Rows, order: list[int]) -> Rows:
+    return rows.arranged(order).joined()
+
+
+def _order(rows: Rows) -> list[int] | None:
+    """The numbers of rows that are given oldest first in document order."""
+    stamps, anchors = rows.stamps, rows.anchors
+    if not all(map(lt, anchors, stamps)):
+        return None
+    count, width = len(stamps), len(rows.table)
+    lasts = [
+        stamp + (len(values) - 1) * width for stamp, values in zip(stamps, rows.values, strict=True)
+    ]
+    numbers = dict(zip(lasts, range(count), strict=True))
+    # The head of the list has the number after those of the rows.
+    numbers[0] = count
+    following = [count] * (count + 1)
+    try:
+        for number, anchor in enumerate(anchors):
+            before = numbers[anchor]
+            following[number] = following[before]
+            following[before] = number
+    except KeyError:
+        return None
+    order: list[int] = []
+    number = following[count]
+    while number != count:
+        order.append(number)
+        number = following[number]
     return order
-
-
-def _below(
-    span: Span, below: list[tuple[int, int, str, Span]], children: Children
-) -> Iterable[Span]:
-    """What follows the first part of a span, last one first; the span is cut after that part."""
-    # `below` starts with the highest anchors: its tail is what hangs on the first one.
-    after = below[-1][0]
-    here: list[tuple[int, str, Span]] = []
-    while below and below[-1][0] == after:
-        here.append(below.pop()[1:])
-    offset = after - span.counter + 1
-    if offset == len(span.values):
-        return [child for _, _, child in here]
-    rest = Span(
-        span.replica,
-        after + 1,
-        span.replica,
-        after,
-        span.values[offset:],
-        span.live - offset if span.live else 0,
-    )
-    span.values = span.values[:offset]
-    span.live = offset if span.live else 0
-    if below:
-        children[rest] = below
-    # Siblings of the rest, oldest first because the stack hands out the last one first.
-    clock = (after + 1, span.replica)
-    older = [child for counter, replica, child in here if (counter, replica) < clock]
-    newer = [child for counter, replica, child in here if (counter, replica) > clock]
-    return [*older, rest, *newer]

@@ -20,6 +20,7 @@ from walstore.crdt.runs import (
     Delete,
     Drop,
     Insert,
+    InsertColumns,
     Put,
     Remove,
     Run,
@@ -65,34 +66,91 @@ def to_runs(ops: Iterable[object]) -> list[Run]:
 
 def _type_on(insert: Insert, op: Any, rest: Iterator[object]) -> object:
     """Give an insert the characters that follow on; the first op that is none of them."""
-    replica = insert.replica
+    name, replica = insert.list, insert.replica
     counter = insert.counter + len(insert.values)
     characters = [cast("str", insert.values)]
-    # What the next op has to be, all of it compared at once.
-    clock: dict[str, Any] = {"c": counter, "r": replica}
-    expected: dict[str, Any] = {"t": "ins", "list": insert.list, "clock": clock}
     id = f"{counter - 1}@{replica}"
     try:
-        while op is not _END:
-            value = op["value"]
-            clock["c"] = counter
-            expected["after"] = id
-            expected["id"] = id = f"{counter}@{replica}"
-            expected["value"] = value
-            if (
-                op != expected
-                or not isinstance(value, str)
-                or len(value) != 1
-                or "\ud800" <= value <= "\udfff"
+        while isinstance(op, dict):
+            clock, after, value = op["clock"], id, op["value"]
+            id = f"{counter}@{replica}"
+            if not (
+                op["after"] == after
+                and op["id"] == id
+                and isinstance(clock, dict)
+                and clock["c"] == counter
+                and clock["r"] == replica
+                and len(clock) == 2
+                and op["t"] == "ins"
+                and op["list"] == name
+                and isinstance(value, str)
+                and len(value) == 1
+                and not "\ud800" <= value <= "\udfff"
             ):
                 break
             characters.append(value)
             counter += 1
             op = next(rest, _END)
-    except (KeyError, TypeError):
+    except KeyError:
         pass  # It is no such op, and is looked at as what it is.
     insert.values = "".join(characters)
     return op
+
+
+def plain_inserts(name: str, ops: list[Any]) -> InsertColumns | None:
+    """Ops that each insert one character into one list, at its head or after one another.
+
+    Returns:
+        The inserts; None if there is anything else among the ops, or if most of them
+        seem to follow on from one another, which is better said by runs.
+    """
+    replicas: list[str] = []
+    counters: list[int] = []
+    ids: list[str] = []
+    afters: list[str] = []
+    values: list[Values] = []
+    table: dict[str, str] = {}
+    try:
+        if ops[1]["after"] == ops[0]["id"]:
+            return None
+        for op in ops:
+            clock, id, after, value = op["clock"], op["id"], op["after"], op["value"]
+            counter, replica = clock["c"], clock["r"]
+            if not (
+                isinstance(op, dict)
+                and op["t"] == "ins"
+                and op["list"] == name
+                and isinstance(clock, dict)
+                and len(clock) == 2
+                and type(counter) is int
+                and 1 <= counter <= COUNTER_MAX
+                and isinstance(replica, str)
+                and id == f"{counter}@{replica}"
+                and isinstance(after, str)
+                and isinstance(value, str)
+                and len(value) == 1
+                and not "\ud800" <= value <= "\udfff"
+            ):
+                return None
+            # One text for one replica, however often it was parsed.
+            replicas.append(table.setdefault(replica, replica))
+            counters.append(counter)
+            ids.append(id)
+            afters.append(after)
+            values.append(value)
+        if not any(afters):
+            return InsertColumns(replicas, counters, afters, [0] * len(afters), values)
+        places = dict(zip(ids, range(len(ids)), strict=True))
+        hung = [places[after] if after else -1 for after in afters]
+    except (KeyError, TypeError, IndexError):
+        return None
+    return InsertColumns(
+        replicas,
+        counters,
+        [replicas[place] if place >= 0 else "" for place in hung],
+        [counters[place] if place >= 0 else 0 for place in hung],
+        values,
+    )
 
 
 def to_run(op: object) -> Run:

@@ -17,12 +17,12 @@ from typing import Any, Final, assert_never
 
 from walstore.canon import canonical_text, find_flaw
 from walstore.crdt import exchange
-from walstore.crdt.build import build_sequence
+from walstore.crdt.build import build_sequence, build_text
 from walstore.crdt.changes import Change, ListChanged, MapChanged, RegisterChanged
 from walstore.crdt.clock import COUNTER_MAX
 from walstore.crdt.collection import moved, present, without_removed
 from walstore.crdt.collector import CollectorPaused
-from walstore.crdt.convert import to_run, to_runs
+from walstore.crdt.convert import plain_inserts, to_run, to_runs
 from walstore.crdt.exchange import IGNORED_NAME
 from walstore.crdt.ids import element_id, parse_element_id
 from walstore.crdt.maps import ObservedRemoveMap
@@ -31,7 +31,7 @@ from walstore.crdt.ops import Json, fresh
 from walstore.crdt.packed_sequence import PackedSequence
 from walstore.crdt.packed_state import pack_state, unpack_state
 from walstore.crdt.registers import Registers
-from walstore.crdt.runs import Delete, Drop, Insert, Put, Remove, Run, Set, Verbatim
+from walstore.crdt.runs import Delete, Drop, Insert, InsertColumns, Put, Remove, Run, Set, Verbatim
 from walstore.crdt.sequence import RunSequence
 from walstore.errors import MalformedError
 
@@ -93,7 +93,8 @@ class WalCrdt:
         """
         if isinstance(ops, list) and len(ops) >= BUILD_RUNS_MIN:
             with CollectorPaused():
-                self.fold_runs(to_runs(ops), changes)
+                if not self._fold_plain(ops, changes):
+                    self.fold_runs(to_runs(ops), changes)
         else:
             self.fold_runs(to_runs(ops), changes)
 
@@ -456,23 +457,49 @@ class WalCrdt:
                 entries.append(run)
         built: set[str] = set()
         for name, own in inserts.items():
-            if len(own) < BUILD_RUNS_MIN or name in self.lists or name == IGNORED_NAME:
-                continue
-            sequence = build_sequence(own, removes.get(name, ()))
-            if sequence is None:
-                continue
-            built.add(name)
-            self.lists[name] = sequence
-            self.counter = max(
-                self.counter,
-                sequence.high,
-                *(run.counter + run.size - 1 for run in removes.get(name, ())),
-            )
-            if changes is not None:
-                changes.append(ListChanged(name, 0, 0, sequence.values()))
+            if self._build_list(name, own, removes.get(name, []), changes):
+                built.add(name)
         if built.issuperset(inserts) and built.issuperset(removes):
             return entries
         return [run for run in runs if not (isinstance(run, Insert | Remove) and run.list in built)]
+
+    def _fold_plain(self, ops: list[object], changes: list[Change] | None) -> bool:
+        """Fold ops that only insert characters into one new list; False if they do not."""
+        first = ops[0]
+        name = first.get("list") if isinstance(first, dict) else None
+        if not isinstance(name, str) or name in self.lists or name == IGNORED_NAME:
+            return False
+        inserts = plain_inserts(name, ops)
+        sequence = None if inserts is None else build_text(inserts)
+        if inserts is None or sequence is None:
+            return False
+        self._begin_list(name, sequence, changes)
+        self.counter = max(self.counter, *inserts.counters)
+        return True
+
+    def _build_list(
+        self, name: str, inserts: list[Insert], removes: list[Remove], changes: list[Change] | None
+    ) -> bool:
+        """Lay out a list that these ops begin; False if they have to be folded one by one."""
+        if len(inserts) < BUILD_RUNS_MIN or name in self.lists or name == IGNORED_NAME:
+            return False
+        sequence = build_sequence(InsertColumns.of(inserts), removes)
+        if sequence is None:
+            return False
+        self._begin_list(name, sequence, changes)
+        self.counter = max(
+            self.counter,
+            *[run.counter + len(run.values) - 1 for run in inserts],
+            *[run.counter + run.size - 1 for run in removes],
+        )
+        return True
+
+    def _begin_list(
+        self, name: str, sequence: PackedSequence | RunSequence, changes: list[Change] | None
+    ) -> None:
+        self.lists[name] = sequence
+        if changes is not None:
+            changes.append(ListChanged(name, 0, 0, sequence.values()))
 
     def _insert(self, run: Insert, changes: list[Change] | None) -> None:
         sequence = self.lists.get(run.list)

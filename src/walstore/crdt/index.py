@@ -4,6 +4,7 @@
   starts at or before it.
 - The starts are kept in short sorted blocks: a new one in the middle of a long history moves
   a block, not the whole history.
+- A span that is not made yet stands as the number of its row.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import Final
 
-from walstore.crdt.tree import Span
+from walstore.crdt.tree import Rows, Span
 
 BLOCK_SIZE_MAX: Final = 512
 
@@ -19,18 +20,19 @@ BLOCK_SIZE_MAX: Final = 512
 class SpanIndex:
     """The spans of one replica in one list, by counter; at least one."""
 
-    __slots__ = ("_blocks", "_firsts", "_starts", "last", "replica")
+    __slots__ = ("_blocks", "_firsts", "_rows", "_starts", "last", "replica")
 
-    def __init__(self, spans: list[Span]) -> None:
-        """Take spans in ascending order."""
-        # The span with the highest counters.
-        self.last = spans[-1]
-        self.replica = self.last.replica
+    def __init__(self, starts: list[int], spans: list[Span | int], rows: Rows | None) -> None:
+        """Take spans in ascending order, or the numbers of their rows, and their first counters."""
+        self._rows = rows
         size = BLOCK_SIZE_MAX // 2
         self._blocks = [spans[start : start + size] for start in range(0, len(spans), size)]
-        self._starts = [[span.counter for span in block] for block in self._blocks]
+        self._starts = [starts[start : start + size] for start in range(0, len(starts), size)]
         # The first start of each block; the very first block takes everything below, too.
-        self._firsts = [0, *[starts[0] for starts in self._starts[1:]]]
+        self._firsts = [0, *starts[size::size]]
+        # The span with the highest counters.
+        self.last = self._span(-1, -1)
+        self.replica = self.last.replica
 
     def find(self, counter: int) -> Span | None:
         """The span that holds a counter, or None."""
@@ -39,6 +41,8 @@ class SpanIndex:
         if place < 0:
             return None
         span = self._blocks[block][place]
+        if isinstance(span, int):
+            span = self._span(block, place)
         return span if counter < span.counter + len(span.values) else None
 
     def first_from(self, counter: int) -> Span | None:
@@ -46,8 +50,8 @@ class SpanIndex:
         block = bisect_right(self._firsts, counter) - 1
         place = bisect_left(self._starts[block], counter)
         if place < len(self._starts[block]):
-            return self._blocks[block][place]
-        return self._blocks[block + 1][0] if block + 1 < len(self._blocks) else None
+            return self._span(block, place)
+        return self._span(block + 1, 0) if block + 1 < len(self._blocks) else None
 
     def add(self, span: Span) -> None:
         """Enter a span."""
@@ -71,6 +75,7 @@ class SpanIndex:
         """Forget a span whose elements now belong to a neighbour."""
         block, place = self._find_start(span.counter)
         starts = self._starts[block]
+        self._span(block, place)
         del starts[place], self._blocks[block][place]
         if starts and block:
             # The neighbour may be in the block before; its elements are to be found there.
@@ -79,7 +84,7 @@ class SpanIndex:
             del self._starts[block], self._blocks[block], self._firsts[block]
             self._firsts[0] = 0
         if span is self.last:
-            self.last = self._blocks[-1][-1]
+            self.last = self._span(-1, -1)
 
     def move(self, span: Span, counter: int) -> None:
         """Give a span another start; the order of the spans stays the same."""
@@ -87,6 +92,14 @@ class SpanIndex:
         self._starts[block][place] = counter
         if block and place == 0:
             self._firsts[block] = counter
+
+    def _span(self, block: int, place: int) -> Span:
+        """An entry as a span, made if it was not."""
+        span = self._blocks[block][place]
+        if isinstance(span, int):
+            assert self._rows is not None
+            span = self._blocks[block][place] = self._rows.take(span)
+        return span
 
     def _find_start(self, start: int) -> tuple[int, int]:
         block = bisect_right(self._firsts, start) - 1

@@ -16,7 +16,7 @@ from walstore.crdt.ids import element_id
 from walstore.crdt.ops import fresh
 from walstore.crdt.runs import Insert, Remove, Values, is_character
 from walstore.crdt.sequence import RunSequence
-from walstore.crdt.tree import SPAN_SIZE_MAX, Span
+from walstore.crdt.tree import SPAN_SIZE_MAX, Rows, Span, SpanRow
 
 
 class Node:
@@ -166,7 +166,7 @@ class NodeSequence:
         order = self._walk()
         if len(order) < len(self.nodes) or not all(map(self._is_regular, order)):
             return None
-        return RunSequence(_spans_of(order), _arrivals_of(self.nodes.values()))
+        return RunSequence(_rows_of(order), _arrivals_of(self.nodes.values()))
 
     def _walk(self) -> list[Node]:
         """The nodes that the head reaches, depth first, newest sibling first."""
@@ -216,30 +216,25 @@ def _nodes_of(span: Span, first: int, past: int) -> Iterator[Node]:
         yield Node(id, after, counter, span.replica, value, deleted=not span.live)
 
 
-def _spans_of(order: list[Node]) -> list[Span]:
-    spans: list[Span] = []
-    values: list[Any] = []
-    last: Node | None = None
+def _rows_of(order: list[Node]) -> Rows:
+    rows: list[SpanRow] = []
+    nodes: list[Node] = []
     for node in order:
-        if last is None or not _chained(last, node) or len(values) == SPAN_SIZE_MAX:
-            _close(spans, values)
-            anchor = node.after.partition("@")
-            after_counter = int(anchor[0]) if node.after else 0
-            values = []
-            size = 0 if node.deleted else 1
-            spans.append(Span(node.replica, node.counter, anchor[2], after_counter, values, size))
-        values.append(node.value)
-        last = node
-    _close(spans, values)
-    return spans
+        if nodes and (not _chained(nodes[-1], node) or len(nodes) == SPAN_SIZE_MAX):
+            rows.append(_row_of(nodes))
+            nodes = []
+        nodes.append(node)
+    if nodes:
+        rows.append(_row_of(nodes))
+    return Rows.of(rows)
 
 
-def _close(spans: list[Span], values: list[Any]) -> None:
-    """Give the last span its values, joined if they are characters, and its live count."""
-    if spans:
-        span = spans[-1]
-        span.values = _packed(values)
-        span.live = len(values) if span.live else 0
+def _row_of(nodes: list[Node]) -> SpanRow:
+    first = nodes[0]
+    counter, _, replica = first.after.partition("@")
+    values = _packed([node.value for node in nodes])
+    live = 0 if first.deleted else len(nodes)
+    return first.replica, first.counter, replica, int(counter or 0), values, live
 
 
 def _packed(values: list[Any]) -> Values:

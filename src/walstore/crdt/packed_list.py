@@ -28,7 +28,8 @@ from typing import Any, Final
 from walstore.crdt.clock import COUNTER_MAX
 from walstore.crdt.packed_ops import is_scalar_text
 from walstore.crdt.runs import Values
-from walstore.crdt.state import ListState, Piece, PieceRow, join_values
+from walstore.crdt.state import ListState, Piece, join_values
+from walstore.crdt.tree import Rows
 from walstore.errors import MalformedError, UsageError
 
 # Kinds of pieces: where a piece begins, and a bit for those whose elements are removed.
@@ -38,6 +39,7 @@ _STARTS: Final = 2  # in a chain of its own
 _INTERRUPTS: Final = 3  # in a chain of its own; the chain of the piece before it is resumed later
 _BEGINNINGS: Final = 3
 _DELETED: Final = 4
+_AS_BEGINNING = bytes([kind & _BEGINNINGS for kind in range(256)])
 
 # The first byte of a blob.
 _STORED = b"\x00"
@@ -143,10 +145,8 @@ def _check_regular(
         read = _rows(columns, replicas, visible, removed)
     except MalformedError as error:
         raise NotRegularError from error
-    for piece, same in zip(pieces, read, strict=True):
-        if piece.after_counter != same[3] or (
-            piece.after_counter and piece.after_replica != same[2]
-        ):
+    for piece, (_, _, replica, counter, _, _) in zip(pieces, read.all(), strict=True):
+        if piece.after_counter != counter or (counter and piece.after_replica != replica):
             raise NotRegularError
 
 
@@ -230,43 +230,33 @@ def unpack_list(entries: list[Any], replicas: list[str]) -> ListState:
     return ListState.deferred(shown, partial(_decode, entries, replicas))
 
 
-def _decode(entries: list[Any], replicas: list[str]) -> list[PieceRow]:
+def _decode(entries: list[Any], replicas: list[str]) -> Rows:
     visible, removed_count, removed, piece_count, structure = entries
     columns = _unpack_columns(_unbase64(structure), piece_count)
     values = _unpack_removed(removed, removed_count, visible)
     return _rows(columns, replicas, visible, values)
 
 
-def _rows(
-    columns: _Columns, replicas: list[str], visible: Values, removed: Values
-) -> list[PieceRow]:
+def _rows(columns: _Columns, replicas: list[str], visible: Values, removed: Values) -> Rows:
     """The pieces of a list, their ids, sizes and anchors checked."""
-    count = len(replicas)
-    replica = after = replicas[0] if replicas else ""
-    rows: list[PieceRow] = []
+    stamps, anchors = _stamps(columns, len(replicas))
+    values: list[Values] = []
+    lives: list[int] = []
     shown = gone = 0
-    for kind, size, counter, after_counter in zip(
-        columns.kinds, columns.sizes, *_stamps(columns, count), strict=True
-    ):
-        if count > 1:
-            counter, index = divmod(counter, count)
-            replica = replicas[index]
-            after_counter, index = divmod(after_counter, count)
-            after = replicas[index]
-        anchor = after if after_counter else ""
+    for kind, size in zip(columns.kinds, columns.sizes, strict=True):
         if kind >= _DELETED:
-            values = removed[gone : gone + size]
+            values.append(removed[gone : gone + size])
+            lives.append(0)
             gone += size
-            rows.append((replica, counter, anchor, after_counter, values, True))
         else:
-            values = visible[shown : shown + size]
+            values.append(visible[shown : shown + size])
+            lives.append(size)
             shown += size
-            rows.append((replica, counter, anchor, after_counter, values, False))
     if 0 in columns.sizes or gone != len(removed) or shown != len(visible):
         raise malformed("a list has not as many values as elements")
     if type(visible) is list or type(removed) is list:
-        return [_with_text(row) for row in rows]
-    return rows
+        values = [_with_text(part) for part in values]
+    return Rows(replicas, stamps, anchors, values, lives)
 
 
 def _stamps(columns: _Columns, count: int) -> tuple[list[int], list[int]]:
@@ -274,35 +264,36 @@ def _stamps(columns: _Columns, count: int) -> tuple[list[int], list[int]]:
     starts: list[int] = []
     anchors: list[int] = []
     # First and last stamp of every chain; the head counts as one, for its successor's sake.
-    chain_starts, chain_ends = [0], [0]
+    chain_starts = [0]
+    chain_ends: list[int] = []
+    # The last stamps of the chains that are to be resumed.
     interrupted: list[int] = []
     # First and last stamp of the stretches in which a later piece may be anchored. Of two of
     # them, the later one in the document is the newer one.
     open_starts, open_ends = [0], [0]
-    chain = end = 0
-    steps = columns.steps
-    for kind, size in zip(columns.kinds, columns.sizes, strict=True):
-        beginning = kind & _BEGINNINGS
+    end = 0
+    steps = iter(columns.steps)
+    for beginning, size in zip(columns.kinds.translate(_AS_BEGINNING), columns.sizes, strict=True):
         if beginning == _CONTINUES:
             starts.append(end + count)
             anchors.append(end)
             end += size * count
-            chain_ends[chain] = open_ends[-1] = end
+            open_ends[-1] = end
             continue
         if beginning == _RESUMES:
             if not interrupted:
                 raise malformed("a piece resumes a chain that nothing interrupted")
-            chain = interrupted.pop()
-            start = chain_ends[chain] + count
+            chain_ends.append(end)
+            start = interrupted.pop() + count
         else:
             if beginning == _INTERRUPTS:
-                interrupted.append(chain)
-            start = end + steps[len(chain_starts) - 1]
+                interrupted.append(end)
+            else:
+                chain_ends.append(end)
+            start = end + next(steps)
             if start < count:
                 raise malformed("a counter of a list is below 1")
-            chain = len(chain_starts)
             chain_starts.append(start)
-            chain_ends.append(start)
         anchor = end
         if start < end:
             while open_starts[-1] > start:
@@ -315,21 +306,23 @@ def _stamps(columns: _Columns, count: int) -> tuple[list[int], list[int]]:
         end = start + (size - 1) * count
         starts.append(start)
         anchors.append(anchor)
-        open_starts.append(start)
-        open_ends.append(end)
-        chain_ends[chain] = end
+        if anchor == start - count and anchor == open_ends[-1]:
+            open_ends[-1] = end
+        else:
+            open_starts.append(start)
+            open_ends.append(end)
+    chain_ends.append(end)
     if interrupted:
         raise malformed("an interrupted chain is not resumed")
     _check_chains(chain_starts, chain_ends, count)
     return starts, anchors
 
 
-def _with_text(row: PieceRow) -> PieceRow:
+def _with_text(values: Values) -> Values:
     """Single code points are kept joined, even where other values stand beside them."""
-    values = row[4]
     if type(values) is list and type(values[0]) is str:
-        return (*row[:4], join_values([values]), row[5])
-    return row
+        return join_values([values])
+    return values
 
 
 def _check_chains(starts: list[int], ends: list[int], count: int) -> None:

@@ -81,6 +81,37 @@ class Insert(Record):
         self.values = values
 
 
+class InsertColumns:
+    """Inserts of one list in the order in which they came, as one column for each field."""
+
+    __slots__ = ("after_counters", "after_replicas", "counters", "replicas", "values")
+
+    def __init__(
+        self,
+        replicas: list[str],
+        counters: list[int],
+        after_replicas: list[str],
+        after_counters: list[int],
+        values: list[Values],
+    ) -> None:
+        self.replicas = replicas
+        self.counters = counters
+        self.after_replicas = after_replicas
+        self.after_counters = after_counters
+        self.values = values
+
+    @staticmethod
+    def of(inserts: list[Insert]) -> InsertColumns:
+        """The columns of inserts that are all of one list."""
+        return InsertColumns(
+            [insert.replica for insert in inserts],
+            [insert.counter for insert in inserts],
+            [insert.after_replica for insert in inserts],
+            [insert.after_counter for insert in inserts],
+            [insert.values for insert in inserts],
+        )
+
+
 class Remove(Record):
     """Tombstone `size` ids `<target_counter + i·step>@<target_replica>`."""
 

@@ -11,14 +11,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from operator import attrgetter
 from typing import Any
 
 from walstore.crdt.changes import Change, ListChanged
 from walstore.crdt.index import SpanIndex
 from walstore.crdt.ops import fresh
 from walstore.crdt.runs import Insert, Remove, Values
-from walstore.crdt.tree import SPAN_SIZE_MAX, Leaf, Span, Tree
+from walstore.crdt.tree import SPAN_SIZE_MAX, Leaf, Rows, Span, Tree
 
 
 class RunSequence:
@@ -40,26 +39,23 @@ class RunSequence:
     )
 
     def __init__(
-        self, spans: list[Span] | None = None, arrived: Iterable[tuple[str, int, int]] = ()
+        self,
+        rows: Rows | None = None,
+        arrived: Iterable[tuple[str, int, int]] = (),
+        text: str | None = None,
     ) -> None:
-        """Take spans that are in document order.
+        """Take rows that are in document order, each a span.
 
         Args:
-            spans: The spans, which now belong to the sequence.
+            rows: The rows, which now belong to the sequence.
             arrived: The elements in order of arrival, as `(replica, first counter, end)`; what
                 is worked out while it is read is worked out when it is needed.
+            text: What the rows show, if that is known and they show nothing but characters.
         """
         # The highest counter in the list: whatever is above it is newer than all it holds.
         self.high = 0
-        self.tree = Tree(spans or [])
+        self.tree = Tree(rows)
         self._indexes: dict[str, SpanIndex] = {}
-        by_replica: dict[str, list[Span]] = {}
-        for span in spans or ():
-            by_replica.setdefault(span.replica, []).append(span)
-        for replica, own in by_replica.items():
-            own.sort(key=attrgetter("counter"))
-            index = self._indexes[replica] = SpanIndex(own)
-            self.high = max(self.high, index.last.counter + len(index.last.values) - 1)
         # Elements in order of arrival: those given at first, closed stretches, then the one that
         # may still grow.
         self._given = arrived
@@ -70,9 +66,11 @@ class RunSequence:
         # Where the last local edit was: a span, and how many live elements stand before it.
         self._span: Span | None = None
         self._base = 0
-        self._text: str | None = None
+        self._text = text
         # Whether any live value is not a character; None if that has to be looked up.
-        self._has_others: bool | None = None
+        self._has_others = None if text is None else False
+        if rows is not None and rows.stamps:
+            self._enter_rows(rows)
 
     def __len__(self) -> int:
         return self.tree.root.live
@@ -82,8 +80,7 @@ class RunSequence:
     def text(self) -> str:
         """The live values that are strings, joined."""
         if self._text is None:
-            leaves = self.tree.leaves()
-            values: Any = [span.values for leaf in leaves for span in leaf.spans if span.live]
+            values: Any = [values for leaf in self.tree.leaves() for values in leaf.shown()]
             self._text = "".join(values if self.is_text() else map(_joined, values))
         return self._text
 
@@ -95,16 +92,18 @@ class RunSequence:
         """Whether every live value is a character."""
         if self._has_others is None:
             self._has_others = any(
-                span.live and type(span.values) is not str for span in self.tree.spans()
+                type(values) is not str for leaf in self.tree.leaves() for values in leaf.shown()
             )
         return not self._has_others
 
     def values(self) -> list[Any]:
         """The live values in order, copied."""
+        if self.is_text():
+            return list(self.text())
         values: list[Any] = []
-        for span in self.tree.spans():
-            if span.live:
-                values.extend(span.values if isinstance(span.values, str) else fresh(span.values))
+        for leaf in self.tree.leaves():
+            for own in leaf.shown():
+                values.extend(own if isinstance(own, str) else fresh(own))
         return values
 
     def ids(self) -> list[str]:
@@ -188,8 +187,8 @@ class RunSequence:
 
     def copy(self) -> RunSequence:
         """An independent copy."""
-        spans = [
-            Span(
+        rows = [
+            (
                 span.replica,
                 span.counter,
                 span.after_replica,
@@ -199,7 +198,7 @@ class RunSequence:
             )
             for span in self.tree.spans()
         ]
-        return RunSequence(spans, list(self.arrived()))
+        return RunSequence(Rows.of(rows), list(self.arrived()))
 
     def check(self) -> None:
         """Check the sums, bounds and indexes against the spans.
@@ -363,6 +362,21 @@ class RunSequence:
 
     # ── inside ─────────────────────────────────────────────────────────────────────────
 
+    def _enter_rows(self, rows: Rows) -> None:
+        """Index rows by replica and counter."""
+        stamps, count = rows.stamps, len(rows.table)
+        by_age = sorted(range(len(stamps)), key=stamps.__getitem__)
+        own: list[list[int]] = [by_age]
+        if count > 1:
+            own = [[] for _ in rows.table]
+            for row in by_age:
+                own[stamps[row] % count].append(row)
+        for replica, entries in zip(rows.table, own, strict=True):
+            if entries:
+                index = SpanIndex([stamps[row] // count for row in entries], [*entries], rows)
+                self._indexes[replica] = index
+                self.high = max(self.high, index.last.counter + len(index.last.values) - 1)
+
     def _insert_first(self, values: Values, replica: str, counter: int) -> tuple[str, int]:
         self._arrive(replica, counter, len(values))
         leaf = self.tree.first_leaf()
@@ -447,7 +461,7 @@ class RunSequence:
     def _enter(self, span: Span) -> None:
         index = self._indexes.get(span.replica)
         if index is None:
-            self._indexes[span.replica] = SpanIndex([span])
+            self._indexes[span.replica] = SpanIndex([span.counter], [span], None)
         else:
             # One text for one replica, whichever message it came in.
             span.replica = index.replica

@@ -11,10 +11,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias
+from typing import Any
 
 from walstore.crdt.ops import Json
 from walstore.crdt.runs import Record, Values
+from walstore.crdt.tree import Rows
 
 
 class Register(Record):
@@ -58,10 +59,6 @@ class Piece(Record):
         self.deleted = deleted
 
 
-# A piece as a plain tuple of its fields: many are read, and most become something else at once.
-PieceRow: TypeAlias = tuple[str, int, str, int, Values, bool]
-
-
 class MapEntry(Record):
     """One key of an observed-remove map.
 
@@ -94,7 +91,7 @@ class ListState(Record):
         visible: Values | None,
         pieces: list[Piece] | None,
         nodes: list[dict[str, Any]] | None,
-        decode: Callable[[], list[PieceRow]] | None,
+        decode: Callable[[], Rows] | None,
     ) -> None:
         self.visible = visible
         self.nodes = nodes
@@ -112,7 +109,7 @@ class ListState(Record):
         return ListState(None, None, nodes, None)
 
     @staticmethod
-    def deferred(visible: Values, decode: Callable[[], list[PieceRow]]) -> ListState:
+    def deferred(visible: Values, decode: Callable[[], Rows]) -> ListState:
         """A regular list of which the structure is decoded on first need."""
         return ListState(visible, None, None, decode)
 
@@ -131,22 +128,31 @@ class ListState(Record):
         """
         if self._pieces is None:
             assert self._decode is not None, "an irregular list has no pieces"
-            self._pieces = [Piece(*row) for row in self._decode()]
+            self._pieces = [Piece(*row[:5], not row[5]) for row in self._decode().all()]
             self._decode = None
         return self._pieces
 
-    def rows(self) -> list[PieceRow]:
-        """The same as plain tuples, decoded anew unless the pieces are there.
+    def rows(self) -> Rows:
+        """The same as columns, decoded anew unless the pieces are there.
 
         Raises:
             MalformedError: The packed structure is malformed.
         """
         if self._decode is not None:
             return self._decode()
-        return [
-            (p.replica, p.counter, p.after_replica, p.after_counter, p.values, p.deleted)
-            for p in self.pieces
-        ]
+        return Rows.of(
+            [
+                (
+                    piece.replica,
+                    piece.counter,
+                    piece.after_replica,
+                    piece.after_counter,
+                    piece.values,
+                    0 if piece.deleted else len(piece.values),
+                )
+                for piece in self.pieces
+            ]
+        )
 
     def _fields(self) -> tuple[object, ...]:
         # How a list is cut into pieces is no part of its state.

@@ -9,12 +9,15 @@
 - Every node knows how many live elements are below it (`live`) and a lower bound of the
   counters of the spans below it (`low`), which lets a search for an older span skip it.
 - Spans are never empty, and a leaf in the tree never is, except the root of an empty list.
+- A tree that is made at once begins as `Rows`: the spans of a leaf are made when the leaf is used
+  for the first time. Most of a large list is never touched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final, TypeAlias
+from collections.abc import Iterator, Sequence
+from itertools import compress
+from typing import Any, Final, TypeAlias
 
 from walstore.crdt.clock import COUNTER_MAX
 from walstore.crdt.runs import Values
@@ -22,6 +25,12 @@ from walstore.crdt.runs import Values
 SPAN_SIZE_MAX: Final = 4096
 # Short rows keep the linear steps inside a node cheaper than the climb between nodes.
 WIDTH_MAX: Final = 16
+# Rows start three quarters full, so that the first edits do not split each of them.
+_WIDTH_FIRST: Final = 12
+
+
+# What a span is made of: replica, counter, the same of its anchor, values, live count.
+SpanRow: TypeAlias = tuple[str, int, str, int, Values, int]
 
 
 class Span:
@@ -48,18 +57,158 @@ class Span:
         self.live = live
 
 
-class Leaf:
-    """A row of spans."""
+class Rows:
+    """Spans that are not made yet: one row for each, in document order, as columns.
 
-    __slots__ = ("live", "low", "parent", "spans")
+    Attributes:
+        table: The replicas, sorted.
+        stamps: The id of the first element, as `counter * len(table) + index`: one number that
+            sorts like the clock.
+        anchors: The id of its anchor, the same way; 0 is the head.
+        values: The values.
+        lives: How many of them are live, none or all.
+    """
+
+    __slots__ = ("_leaves", "_made", "anchors", "lives", "stamps", "table", "values")
+
+    def __init__(
+        self,
+        table: list[str],
+        stamps: list[int],
+        anchors: list[int],
+        values: list[Values],
+        lives: list[int],
+    ) -> None:
+        self.table = table
+        self.stamps = stamps
+        self.anchors = anchors
+        self.values = values
+        self.lives = lives
+        self._leaves: list[Leaf] = []
+        # The spans that were made and that nobody has asked for by their number.
+        self._made: dict[int, Span] = {}
+
+    @staticmethod
+    def of(spans: Sequence[SpanRow]) -> Rows:
+        """The rows of what could be spans."""
+        table = sorted({span[0] for span in spans})
+        count, ranks = len(table), {replica: rank for rank, replica in enumerate(table)}
+        return Rows(
+            table,
+            [counter * count + ranks[replica] for replica, counter, _, _, _, _ in spans],
+            [after * count + ranks[other] if after else 0 for _, _, other, after, _, _ in spans],
+            [values for _, _, _, _, values, _ in spans],
+            [live for _, _, _, _, _, live in spans],
+        )
+
+    def all(self) -> Iterator[SpanRow]:
+        """Each row as what a span is made of."""
+        return self._between(0, len(self.stamps))
+
+    def arranged(self, order: list[int]) -> Rows:
+        """The same rows in another order."""
+        return Rows(
+            self.table,
+            [self.stamps[row] for row in order],
+            [self.anchors[row] for row in order],
+            [self.values[row] for row in order],
+            [self.lives[row] for row in order],
+        )
+
+    def joined(self) -> Rows:
+        """The same with live rows of text joined to those before that they continue."""
+        count = len(self.table)
+        ends = [
+            stamp + len(values) * count if live else 0
+            for stamp, values, live in zip(self.stamps, self.values, self.lives, strict=True)
+        ]
+        firsts = [0]
+        size = self.lives[0]
+        for row, (stamp, end, anchor, live) in enumerate(
+            zip(self.stamps[1:], ends, self.anchors[1:], self.lives[1:], strict=False), 1
+        ):
+            size += live
+            if stamp != end or anchor != end - count or not live or size > SPAN_SIZE_MAX:
+                firsts.append(row)
+                size = live
+        if len(firsts) == len(ends):
+            return self
+        values: Any = self.values
+        bounds = list(zip(firsts, [*firsts[1:], len(ends)], strict=True))
+        return Rows(
+            self.table,
+            [self.stamps[row] for row in firsts],
+            [self.anchors[row] for row in firsts],
+            ["".join(values[row:end]) for row, end in bounds],
+            [sum(self.lives[row:end]) for row, end in bounds],
+        )
+
+    def leaves(self) -> list[Leaf]:
+        """Leaves that hold all rows; to be asked for once."""
+        self._leaves = [Leaf([], self, row) for row in range(0, len(self.stamps), _WIDTH_FIRST)]
+        return self._leaves
+
+    def take(self, row: int) -> Span:
+        """The span of a row; whoever takes it keeps it, and does not ask again."""
+        if row not in self._made:
+            self._leaves[row // _WIDTH_FIRST].unpack()
+        return self._made.pop(row)
+
+    def make(self, first: int) -> list[Span]:
+        """The spans of a leaf."""
+        spans = [Span(*row) for row in self._between(first, first + _WIDTH_FIRST)]
+        self._made.update(enumerate(spans, first))
+        return spans
+
+    def _between(self, first: int, end: int) -> Iterator[SpanRow]:
+        table, count = self.table, len(self.table)
+        for stamp, anchor, values, live in zip(
+            self.stamps[first:end],
+            self.anchors[first:end],
+            self.values[first:end],
+            self.lives[first:end],
+            strict=True,
+        ):
+            after_replica = table[anchor % count] if anchor else ""
+            yield table[stamp % count], stamp // count, after_replica, anchor // count, values, live
+
+
+class Leaf:
+    """A row of spans; none are there before it is unpacked."""
+
+    __slots__ = ("_first", "_rows", "live", "low", "parent", "spans")
 
     live: int
     low: int
 
-    def __init__(self, spans: list[Span]) -> None:
+    def __init__(self, spans: list[Span], rows: Rows | None = None, first: int = 0) -> None:
+        """Take spans, or those that rows will make from a first one on."""
         self.parent: Branch | None = None
         self.spans = spans
-        self.adopt()
+        self._rows = rows
+        self._first = first
+        if rows is None:
+            self.adopt()
+        else:
+            end = first + _WIDTH_FIRST
+            self.live = sum(rows.lives[first:end])
+            self.low = min(rows.stamps[first:end]) // len(rows.table)
+
+    def unpack(self) -> None:
+        """Make the spans, if that was not done yet."""
+        if self._rows is not None:
+            self.spans = self._rows.make(self._first)
+            self._rows = None
+            for span in self.spans:
+                span.leaf = self
+
+    def shown(self) -> list[Values]:
+        """The values of the live spans."""
+        if self._rows is not None:
+            end = self._first + _WIDTH_FIRST
+            values, lives = self._rows.values, self._rows.lives
+            return list(compress(values[self._first : end], lives[self._first : end]))
+        return [span.values for span in self.spans if span.live]
 
     def adopt(self) -> None:
         """Take the spans as one's own and count them afresh."""
@@ -106,15 +255,14 @@ class Tree:
 
     __slots__ = ("root",)
 
-    def __init__(self, spans: list[Span]) -> None:
-        """Build the tree from spans that are already in document order."""
-        # Rows start three quarters full, so that the first edits do not split each of them.
-        width = WIDTH_MAX * 3 // 4
-        level: list[Node] = [
-            Leaf(spans[start : start + width]) for start in range(0, len(spans), width)
-        ]
+    def __init__(self, rows: Rows | None) -> None:
+        """Build the tree of rows."""
+        level: list[Node] = [] if rows is None else [*rows.leaves()]
         while len(level) > 1:
-            level = [Branch(level[start : start + width]) for start in range(0, len(level), width)]
+            level = [
+                Branch(level[start : start + _WIDTH_FIRST])
+                for start in range(0, len(level), _WIDTH_FIRST)
+            ]
         self.root: Node = level[0] if level else Leaf([])
 
     def locate(self, position: int) -> tuple[Span, int]:
@@ -135,6 +283,8 @@ class Tree:
                     position -= child.live
                 position = child.live - position
             node = child
+        if not node.spans:
+            node.unpack()
         if 2 * position < node.live:
             for span in node.spans:
                 if position < span.live:
@@ -170,6 +320,7 @@ class Tree:
     def spans(self) -> Iterator[Span]:
         """Every span in document order."""
         for leaf in self.leaves():
+            leaf.unpack()
             yield from leaf.spans
 
     def path(self, span: Span) -> tuple[int, ...]:
@@ -192,7 +343,7 @@ class Tree:
         return None if next_leaf is None else next_leaf.spans[0]
 
     def leaves(self) -> Iterator[Leaf]:
-        """Every leaf in document order."""
+        """Every leaf in document order, as it is."""
         stack: list[Node] = [self.root]
         while stack:
             node = stack.pop()
@@ -206,6 +357,7 @@ class Tree:
         node = self.root
         while isinstance(node, Branch):
             node = node.children[0]
+        node.unpack()
         return node
 
     def last_leaf(self) -> Leaf:
@@ -213,6 +365,7 @@ class Tree:
         node = self.root
         while isinstance(node, Branch):
             node = node.children[-1]
+        node.unpack()
         return node
 
     def place(self, leaf: Leaf, index: int, span: Span) -> None:
@@ -291,6 +444,7 @@ class Tree:
         while stack:
             node = stack.pop()
             if isinstance(node, Leaf):
+                node.unpack()
                 assert all(span.leaf is node for span in node.spans)
                 assert all(span.counter >= node.low for span in node.spans)
                 assert node.live == sum(span.live for span in node.spans)
@@ -342,4 +496,5 @@ def _next_leaf(leaf: Leaf, counter: int) -> Leaf | None:
 def _descend(node: Node, counter: int) -> Leaf:
     while isinstance(node, Branch):
         node = next(child for child in node.children if child.low <= counter)
+    node.unpack()
     return node
