@@ -41,6 +41,16 @@ Sequence = RunSequence | NodeSequence
 BUILD_RUNS_MIN: Final = 64
 
 
+class Hand:
+    """Who edits a document, and may have put off some of the folding until somebody looks."""
+
+    __slots__ = ()
+
+    def settle(self) -> None:
+        """Fold what was put off."""
+        raise NotImplementedError
+
+
 class WalCrdt:
     """Registers, lists and maps by name."""
 
@@ -49,15 +59,18 @@ class WalCrdt:
         "_registers",
         "counter",
         "displaced",
+        "folded",
+        "hand",
         "horizon",
         "is_cut_off",
-        "lists",
     )
 
     def __init__(self) -> None:
         self._registers = Registers()
         # Lists out of a packed state stay packed until more is needed than what they show.
-        self.lists: dict[str, Sequence | PackedSequence] = {}
+        self.folded: dict[str, Sequence | PackedSequence] = {}
+        # Who is to be asked before anybody looks at lists.
+        self.hand: Hand | None = None
         self._maps: dict[str, ObservedRemoveMap] = {}
         self.counter = 0
         # Elements with a counter up to this one that are not here were removed and let go.
@@ -66,6 +79,13 @@ class WalCrdt:
         self.is_cut_off: Callable[[str], bool] = _never
         # The inserts whose anchor was gone, for somebody to take note of.
         self.displaced: list[Insert] = []
+
+    @property
+    def lists(self) -> dict[str, Sequence | PackedSequence]:
+        """The lists, whose edits are all folded."""
+        if self.hand is not None:
+            self.hand.settle()
+        return self.folded
 
     # ── folding ────────────────────────────────────────────────────────────────────────
 
@@ -108,16 +128,17 @@ class WalCrdt:
         if isinstance(runs, list) and len(runs) >= BUILD_RUNS_MIN:
             with CollectorPaused():
                 runs = self._build_lists(runs, changes)
+        lists = self.lists
         for run in runs:
             # The two kinds that a key-press makes come first.
             if isinstance(run, Insert):
                 last = run.counter + len(run.values) - 1
-                sequence = self.lists.get(run.list)
+                sequence = lists.get(run.list)
                 if not isinstance(sequence, RunSequence) or not sequence.insert_run(run, changes):
                     self._insert(run, changes)
             elif isinstance(run, Remove):
                 last = run.counter + run.size - 1
-                sequence = self.lists.get(run.list)
+                sequence = lists.get(run.list)
                 if not isinstance(sequence, RunSequence) or not sequence.remove_run(run, changes):
                     self._remove(run, changes)
             elif isinstance(run, Verbatim):
@@ -332,7 +353,7 @@ class WalCrdt:
         copy._registers.join(self._registers)
         for name, entries in self._maps.items():
             copy._map(name).join(entries)
-        copy.lists = {
+        copy.folded = {
             name: sequence if isinstance(sequence, PackedSequence) else sequence.copy()
             for name, sequence in self.lists.items()
         }
@@ -586,7 +607,9 @@ class WalCrdt:
             self._fold_nodes(name, lambda nodes: nodes.join(theirs), None)
 
     def _replace(self, content: exchange.Content) -> None:
-        self._registers, self.lists, self._maps, self.counter = content
+        if self.hand is not None:
+            self.hand.settle()
+        self._registers, self.folded, self._maps, self.counter = content
 
 
 def _never(replica: str) -> bool:

@@ -3,20 +3,22 @@
 - Every edit is stamped with clocks above everything that the document has seen.
 - Positions are clamped as the format says: at or below 0 is the head, past the end is the end.
 - Edits that follow on from one another are recorded as one run, until they are taken.
+- Of a burst of them, the first two are folded at once. Those that go on typing or deleting are
+  noted, and folded as one when anybody looks at the lists or takes what was recorded.
 - Names and values that peers would drop or misread are refused before anything changes.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, TypeAlias
 
 from walstore.canon import FORBIDDEN_NAMES, check_value
 from walstore.crdt.changes import Change
 from walstore.crdt.clock import COUNTER_MAX, Clock, ClockExhaustedError
 from walstore.crdt.convert import RUN_SIZE_MAX, joined, lengthened, to_run
-from walstore.crdt.crdt import WalCrdt
+from walstore.crdt.crdt import Hand, WalCrdt
 from walstore.crdt.elements import Ids
 from walstore.crdt.ids import element_id
 from walstore.crdt.nodes import NodeSequence
@@ -25,19 +27,43 @@ from walstore.crdt.runs import Delete, Drop, Insert, Put, Remove, Run, Set, Valu
 from walstore.crdt.sequence import RunSequence
 from walstore.errors import NameRefusedError, NotJsonError
 
+# Elements that were removed, as `(replica, counter, size)` in document order.
+Removed: TypeAlias = list[tuple[str, int, int]]
+
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
-class Writer:
+class Writer(Hand):
     """One replica's hand on a document."""
 
-    __slots__ = ("_crdt", "_runs", "replica")
+    __slots__ = (
+        "_at",
+        "_crdt",
+        "_erased",
+        "_is_forward",
+        "_last",
+        "_list",
+        "_rest",
+        "_runs",
+        "_typed",
+        "replica",
+    )
 
     def __init__(self, crdt: WalCrdt, replica: str) -> None:
         """Edit `crdt` as a replica that nobody else writes as."""
         self.replica = replica
         self._crdt = crdt
         self._runs: list[Run] = []
+        # The burst: its list, the place where it goes on, its last counter, or -1 if there is none;
+        # how many elements follow the place if it deletes, -1 if it types.
+        self._list = ""
+        self._at = 0
+        self._last = -1
+        self._rest = -1
+        # What of it is not folded: the text, or how many elements, and whether forwards.
+        self._typed: list[str] = []
+        self._erased = 0
+        self._is_forward = False
 
     def insert_text(self, list: str, index: int, text: str) -> None:
         """Insert characters before a position of a text.
@@ -49,10 +75,18 @@ class Writer:
         """
         if type(text) is not str:
             raise NotJsonError(f"text cannot be a {type(text).__name__}")
-        if text.isascii() or _SURROGATE.search(text) is None:
-            self._insert(list, index, text)
-        else:
+        if not text.isascii() and _SURROGATE.search(text) is not None:
             self.insert(list, index, text)
+            return
+        if index == self._at and self._rest < 0:
+            crdt = self._crdt
+            counter, size = crdt.counter, len(text)
+            if counter == self._last and list == self._list and size <= COUNTER_MAX - counter:
+                self._typed.append(text)
+                self._at = index + size
+                self._last = crdt.counter = counter + size
+                return
+        self._insert(list, index, text)
 
     def insert(self, list: str, index: int, values: Iterable[object]) -> None:
         """Insert values before a position of a list.
@@ -79,7 +113,21 @@ class Writer:
             NameRefusedError: The name is one that peers would drop.
             ClockExhaustedError: No clock is left.
         """
-        sequence = self._crdt.lists.get(list)
+        crdt = self._crdt
+        if (
+            self._rest >= 0
+            and count == 1
+            and crdt.counter == self._last < COUNTER_MAX
+            and list == self._list
+            and self._goes_on(index)
+        ):
+            self._erased += 1
+            self._last += 1
+            crdt.counter += 1
+            return
+        if crdt.hand is not None:
+            crdt.hand.settle()
+        sequence = crdt.folded.get(list)
         if sequence is None:
             _check_name(list)
             return
@@ -99,9 +147,12 @@ class Writer:
             return
         replica = self.replica
         counter = self._reserve(count)
+        goes_on = False
         for target, target_counter, size in sequence.remove_at(index, count):
-            self._record(Remove(list, replica, counter, target, target_counter, size))
+            goes_on = self._record(Remove(list, replica, counter, target, target_counter, size))
             counter += size
+        if goes_on and count == 1:
+            self._begin(list, index, sequence.tree.root.live - index)
 
     def set(self, register: str, value: object) -> None:
         """Write a register.
@@ -210,17 +261,44 @@ class Writer:
 
     def recorded(self) -> list[Run]:
         """What was recorded and not taken yet."""
+        self.settle()
         return list(self._runs)
 
     def move_to(self, crdt: WalCrdt) -> None:
         """Go on with another fold of the same document; what was recorded stays recorded."""
+        self.settle()
         self._crdt = crdt
 
     def take(self) -> list[Run]:
         """Hand over what was recorded and start afresh."""
+        if self._last >= 0:
+            self.settle()
         runs = self._runs
         self._runs = []
         return runs
+
+    def settle(self) -> None:
+        """Fold what was noted of a burst, and end the burst."""
+        if self._last < 0:
+            return
+        crdt, name, at, counter = self._crdt, self._list, self._at, self._last
+        self._last = self._rest = -1
+        crdt.hand = None
+        if self._typed:
+            text = "".join(self._typed)
+            self._typed = []
+            highest = crdt.counter
+            crdt.counter = counter - len(text)
+            self._insert(name, at - len(text), text)
+            crdt.counter = highest
+            self._last = self._rest = -1
+            crdt.hand = None
+        elif self._erased:
+            count, self._erased = self._erased, 0
+            sequence = crdt.folded[name]
+            assert isinstance(sequence, RunSequence)
+            for run in self._removes(name, counter - count + 1, sequence.remove_at(at, count)):
+                self._record(run)
 
     # ── inside ─────────────────────────────────────────────────────────────────────────
 
@@ -229,10 +307,12 @@ class Writer:
         if not size:
             return
         crdt = self._crdt
+        if crdt.hand is not None:
+            crdt.hand.settle()
         counter = crdt.counter + 1
         if counter + size - 1 > COUNTER_MAX:
             raise ClockExhaustedError
-        sequence = crdt.lists.get(list)
+        sequence = crdt.folded.get(list)
         if not isinstance(sequence, RunSequence):
             sequence = self._open(list)
             if isinstance(sequence, NodeSequence):
@@ -250,8 +330,42 @@ class Writer:
                 and len(last.values) < RUN_SIZE_MAX
                 and lengthened(last, values)
             ):
+                if index + size <= sequence.tree.root.live:
+                    self._begin(list, index + size, -1)
                 return
         self._runs.append(Insert(list, replica, counter, after_replica, after_counter, values))
+
+    def _begin(self, list: str, at: int, rest: int) -> None:
+        """Note where the edits that follow may go on."""
+        self._list = list
+        self._at = at
+        self._rest = rest
+        self._last = self._crdt.counter
+        self._crdt.hand = self
+
+    def _removes(self, list: str, counter: int, removed: Removed) -> Iterator[Remove]:
+        """What a burst of deleting is recorded as: backwards, the last element went first."""
+        if not self._is_forward:
+            removed.reverse()
+        for target, target_counter, size in removed:
+            run = Remove(list, self.replica, counter, target, target_counter, size)
+            if not self._is_forward and size > 1:
+                run.target_counter += size - 1
+                run.step = -1
+            yield run
+            counter += size
+
+    def _goes_on(self, index: int) -> bool:
+        """Whether deleting one element goes on where the burst is, the same way."""
+        if index == self._at - 1 and index >= 0 and not (self._erased and self._is_forward):
+            self._at = index
+            self._is_forward = False
+            return True
+        if index == self._at and self._rest > 0 and (self._is_forward or not self._erased):
+            self._rest -= 1
+            self._is_forward = True
+            return True
+        return False
 
     def _insert_nodes(self, sequence: NodeSequence, list: str, index: int, values: Values) -> None:
         """Insert into a list that holds free-form ids, one op at a time."""
@@ -295,9 +409,12 @@ class Writer:
         self._crdt.fold_runs((run,), changes)
         self._record(run)
 
-    def _record(self, run: Run) -> None:
-        if not self._runs or not joined(self._runs[-1], run):
-            self._runs.append(run)
+    def _record(self, run: Run) -> bool:
+        """Record a run; whether it goes on from what was recorded last."""
+        if self._runs and joined(self._runs[-1], run):
+            return True
+        self._runs.append(run)
+        return False
 
 
 def _check_name(name: str) -> None:
