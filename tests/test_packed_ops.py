@@ -234,3 +234,38 @@ def test_counters_end_at_their_limit() -> None:
     ):
         with pytest.raises(MalformedError):
             unpack_ops([[REPLICA], row])
+
+
+_ENTRIES = st.one_of(
+    st.sampled_from([0, 1, 2, 7, -1, 5, COUNTER_MAX, COUNTER_MAX + 1]),
+    st.sampled_from([0.0, 1.0, True, False, None, "", "x", "xy", "é", "\ud800", [], ["x"]]),
+)
+
+
+@given(
+    replicas=st.one_of(st.just(["a"]), st.just([1]), st.just([]), st.just(["a", "b"]), st.none()),
+    row=st.sampled_from([[0, "text", 0, 5, 0, 4, "x"], [1, "text", 0, 5, 0, 4]]),
+    changes=st.lists(st.tuples(st.integers(0, 6), _ENTRIES), max_size=2),
+    cut=st.integers(0, 9),
+)
+def test_a_keystroke_is_read_as_any_batch_is(
+    replicas: Any, row: list[Any], changes: list[tuple[int, Any]], cut: int
+) -> None:
+    row = [*row]
+    for place, entry in changes:
+        row[min(place, len(row) - 1)] = entry
+    if cut == 0:
+        row.append(1)
+    elif cut == 1:
+        row.pop()
+
+    def outcome(packed: list[Any]) -> Any:
+        try:
+            return unpack_ops(packed)
+        except MalformedError as error:
+            return str(error)
+
+    # A second row, a plain one, keeps the first from being read by itself.
+    rest = [3, "register", 0, 1]
+    alone, beside = outcome([replicas, row]), outcome([replicas, row, rest])
+    assert alone == (beside if isinstance(beside, str) else beside[:-1])

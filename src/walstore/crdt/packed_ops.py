@@ -227,6 +227,53 @@ def unpack_ops(packed: object) -> list[Run]:
     """
     if type(packed) is not list or not packed:
         raise _malformed("not an array that begins with a table of replicas")
+    if len(packed) == 2:
+        keystroke = _read_keystroke(packed[0], packed[1])
+        if keystroke is not None:
+            return [keystroke]
+    return _unpack(packed)
+
+
+def _read_keystroke(replicas: object, row: object) -> Run | None:
+    """What `_keystroke` wrote of ASCII; None for anything else, be it well-formed or not."""
+    if type(replicas) is not list or type(row) is not list or len(replicas) != 1:
+        return None
+    replica = replicas[0]
+    if type(replica) is not str:
+        return None
+    if len(row) == 7:
+        kind, name, author, counter, after, after_counter, values = row
+        if (
+            int is type(kind) is type(author) is type(counter) is type(after) is type(after_counter)
+            and kind == author == after == 0
+            and 0 < counter < _COUNTER_END
+            and 0 < after_counter < _COUNTER_END
+            and type(name) is str
+            and type(values) is str
+            and len(values) == 1
+            and values.isascii()
+        ):
+            return Insert(name, replica, counter, replica, after_counter, values)
+    elif len(row) == 6:
+        kind, name, author, counter, target, target_counter = row
+        if (
+            int
+            is type(kind)
+            is type(author)
+            is type(counter)
+            is type(target)
+            is type(target_counter)
+            and kind == _REMOVE
+            and author == target == 0
+            and 0 < counter < _COUNTER_END
+            and 0 < target_counter < _COUNTER_END
+            and type(name) is str
+        ):
+            return Remove(name, replica, counter, replica, target_counter)
+    return None
+
+
+def _unpack(packed: list[Any]) -> list[Run]:
     replicas = packed[0]
     if type(replicas) is not list:
         raise _malformed("the table of replicas is not an array")
