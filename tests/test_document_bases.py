@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import count
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -72,3 +75,39 @@ def test_a_gap_is_right_behind_the_nearest_element_that_is_still_there(
     base = shown(drawn[0])
     before = [place for element, place in places(base).items() if element < start]
     assert base.gap(start) == (before[-1] + 1 if before else 0)
+
+
+own_edits = st.lists(
+    st.tuples(st.integers(0, 30), st.integers(0, 3), st.sampled_from(["", "x", "yz"])), max_size=12
+)
+
+
+@given(edits(12), own_edits)
+def test_what_its_holder_edits_counts_as_shown(since: list[Edit], own: list[Any]) -> None:
+    base = shown(since)
+    # What is in the list by now, and what is shown: characters, told apart by their numbers.
+    numbers = count(12)
+    now: list[tuple[int, str]] = list(enumerate("abcdefghijkl"))
+    seen = list(now)
+    moved = 0
+    for position, removed, inserted in since:
+        others = [(next(numbers), "?") for _ in range(inserted)]
+        now[position + moved : position + moved + removed] = others
+        moved += inserted - removed
+    for position, removed, text in own:
+        place = min(position, len(now))
+        gone = now[place : place + removed]
+        if gone:
+            base.edit(place, len(gone), "")
+            del now[place : place + len(gone)]
+            seen = [each for each in seen if each not in gone]
+        if text:
+            base.edit(place, 0, text)
+            before = [each for each in now[:place] if each in seen]
+            spot = seen.index(before[-1]) + 1 if before else 0
+            typed = [(next(numbers), character) for character in text]
+            seen[spot:spot], now[place:place] = typed, typed
+    assert base.value == "".join([character for _, character in seen])
+    assert [place for _, size, at in base.ranges(0, 99) for place in range(at, at + size)] == [
+        now.index(each) for each in seen if each in now
+    ]

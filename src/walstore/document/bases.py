@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
-from weakref import WeakSet
+from weakref import ref
 
 from walstore.reconcile import Hunk, apply_to_items, apply_to_text
 
@@ -74,9 +74,31 @@ class ListBase:
         """One that can take edits in: another one if a view may hold this one."""
         return self if self._edits else ListBase(self._value, self._segments)
 
-    def take(self, hunks: Sequence[Hunk[Any]], position: int) -> None:
-        """Take in own edits, all made at one position of the list, which were followed."""
-        self._segments = _edited_segments(self, hunks, [position] * len(hunks))
+    def edit(self, position: int, removed: int, inserted: Shown) -> None:
+        """Follow an edit of the list that its holder makes: it counts as shown."""
+        hunk = self._hunk_within(position, removed, inserted)
+        if hunk is not None:
+            ((start, size, at),) = self._segments
+            self._segments = [(start, size + len(inserted) - removed, at)]
+            self._take([hunk])
+            return
+        hunks = self._hunks(position, removed, inserted)
+        self.shift(position, removed, len(inserted))
+        if hunks:
+            self._segments = _edited_segments(self, hunks, [position] * len(hunks))
+            self._take(hunks)
+
+    def _hunk_within(self, position: int, removed: int, inserted: Shown) -> Hunk[Any] | None:
+        """What an edit makes of what was shown, if that is in one piece and stays so: typing on."""
+        if len(self._segments) != 1:
+            return None
+        start, size, at = self._segments[0]
+        offset = position - at
+        if not (0 < offset <= size - removed):
+            return None
+        return Hunk(start + offset, removed, inserted)
+
+    def _take(self, hunks: list[Hunk[Any]]) -> None:
         last = self._edits[-1] if self._edits else None
         if last is not None and len(hunks) == 1 and _continues(last, hunks[0]):
             self._edits[-1] = Hunk(last.start, 0, last.inserted + hunks[0].inserted)
@@ -142,7 +164,7 @@ class ListBase:
         first, size, at = self._segments[place]
         return at + min(size, start - first)
 
-    def hunks(self, position: int, removed: int, inserted: Shown) -> list[Hunk[Any]]:
+    def _hunks(self, position: int, removed: int, inserted: Shown) -> list[Hunk[Any]]:
         """What an edit of the list of now, before it is followed, makes of what was shown."""
         if inserted:
             spots = [
@@ -165,7 +187,7 @@ class Bases:
     __slots__ = ("_is_whole", "_live", "latest")
 
     def __init__(self) -> None:
-        self._live: dict[str, WeakSet[ListBase]] = {}
+        self._live: dict[str, list[ref[ListBase]]] = {}
         # Whether the whole document was shown: then a list that came later was shown as empty.
         self._is_whole = False
         # What was shown last of each list: the base of an edit that names none.
@@ -191,33 +213,39 @@ class Bases:
 
     def keep(self, name: str, base: ListBase) -> ListBase:
         """Make a base the latest one of a list and keep it up to date."""
-        self._live.setdefault(name, WeakSet()).add(base)
+        if base not in (held := self._held(name)):
+            self._live[name] = [*map(ref, held), ref(base)]
         self.latest[name] = base
         return base
 
+    def _held(self, name: str) -> list[ListBase]:
+        """The bases of a list that anybody still holds."""
+        return [base for each in self._live.get(name, ()) if (base := each()) is not None]
+
     def shift(self, name: str, position: int, removed: int, inserted: int) -> None:
         """Let every base of a list follow a change."""
-        for base in self._live.get(name, ()):
+        for base in self._held(name):
             base.shift(position, removed, inserted)
 
     def shift_all(self, name: str, edits: Sequence[Edit]) -> None:
         """Let every base of a list follow several changes, ascending and not overlapping."""
-        for base in self._live.get(name, ()):
+        for base in self._held(name):
             base.shift_all(edits)
 
     def edit(self, name: str, position: int, removed: int, inserted: Shown) -> None:
         """Follow an own edit by position: who makes it counts it among what was shown last."""
         latest = self.last(name)
         if latest is None:
-            self.shift(name, position, removed, len(inserted))
+            if name in self._live:
+                self.shift(name, position, removed, len(inserted))
             return
         mine = latest.for_edits()
         if mine is not latest:
             self.keep(name, mine)
-        hunks = mine.hunks(position, removed, inserted)
-        self.shift(name, position, removed, len(inserted))
-        if hunks:
-            mine.take(hunks, position)
+        for base in self._held(name):
+            if base is not mine:
+                base.shift(position, removed, len(inserted))
+        mine.edit(position, removed, inserted)
 
 
 def edited_base(
