@@ -245,10 +245,19 @@ def test_two_readers_agree_whichever_way_they_pull(script: list[Act], data: st.D
 
 
 @settings(deadline=None)
+@given(st.lists(acts, max_size=12))
+def test_readers_of_one_element_at_a_time_agree_as_well(script: list[Act]) -> None:
+    elements = log_of(*script)
+    read_both(elements, range(1, len(elements)))
+
+
+@settings(deadline=None)
 @given(st.lists(acts, max_size=8), st.integers(0, 8))
 def test_what_a_barrier_covers_does_not_come_back(script: list[Act], seq: int) -> None:
     covered = {f"{ALICE.public_key}:s": seq}
-    gathered, _ = read_both(log_of(*script), covered=covered)
+    elements = log_of(*script)
+    read_both(elements, range(1, len(elements)), covered=covered)
+    gathered, _ = read_both(elements, covered=covered)
     for entry in gathered.ledger.entries:
         assert entry.header is not None
         assert entry.header.seq > covered.get(f"{entry.author}:{entry.header.session}", 0)
@@ -311,6 +320,66 @@ def test_keystrokes_in_a_row_are_kept_as_one() -> None:
     assert len(gathered.ledger.entries) == len(single.ledger.entries.parts) == 200
     assert gathered.ledger.entries[7].ts == 8
     assert [each.ts for each in gathered.ledger.entries[198:]] == [199, 200]
+
+
+def test_keystrokes_that_come_one_by_one_are_kept_as_one_after_the_first() -> None:
+    elements = log_of(*[Act("alice", "s", "type", 50, "")] * 4)
+    gathered, single = read_both(elements, range(1, 200))
+    assert list(map(len, gathered.ledger.entries.parts)) == [1, 199]
+    assert [each.ts for each in gathered.ledger.entries] == list(range(1, 201))
+    assert gathered.ledger.upto(77).find_origin(f"{ALICE.public_key}:s", 77, 200) == (
+        (ALICE.public_key, 77),
+        78,
+    )
+    assert len(single.ledger.entries.parts) == 200
+
+
+def test_what_is_read_in_between_parts_keystrokes_that_come_one_by_one() -> None:
+    script = [
+        Act("alice", "s", "type", 4, ""),
+        Act("bob", "s", "type", 3, ""),
+        Act("alice", "s", "type", 3, ""),
+        Act("alice", "s", "set", 1, ""),
+        Act("alice", "s", "type", 3, ""),
+        Act("alice", "s", "type", 1, "forged"),
+        Act("alice", "s", "type", 3, ""),
+    ]
+    elements = log_of(*script)
+    gathered, _ = read_both(elements, range(1, len(elements)))
+    # One was forged.
+    assert sum(map(len, gathered.ledger.entries.parts)) == len(elements) - 1
+    for part in gathered.ledger.entries.parts:
+        times = [element.ts for element in part.newest(len(part))]
+        assert times == list(range(times[0], times[0] + len(times)))
+
+
+def test_what_was_handed_out_does_not_grow_with_what_comes_later() -> None:
+    elements = list(map(as_text, log_of(*[Act("alice", "s", "type", 30, "")])))
+    log = new_log()
+    readings = [log.read(elements[:10]), *(log.read([each]) for each in elements[10:])]
+    assert [len(reading.folded) for reading in readings] == [10] + [1] * 20
+    assert [each.ts for reading in readings for each in reading.folded] == list(range(1, 31))
+
+
+ANYTHING: list[Any] = [None, 1, 2.0, True, "x", b"x", "ü" * 88, [], {}, "0" * 64]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("data", value) for value in (b"", b"x", b"{}", b"\xff")]
+    + [(field, value) for field in ("ts", "author", "signature") for value in ANYTHING],
+)
+def test_anything_in_the_place_of_a_field_is_taken_as_it_is_among_others(
+    field: str, value: Any
+) -> None:
+    elements = list(map(as_text, log_of(Act("alice", "s", "type", 4, ""))))
+    spoilt = elements[3]._replace(**{field: value})
+    logs = new_log(), new_log()
+    logs[0].read(elements[:3])
+    alone = logs[0].read([spoilt])
+    among = logs[1].read([*elements[:3], spoilt])
+    assert alone.events == among.events
+    assert seen_of(logs[0]) == seen_of(logs[1])
 
 
 def test_an_unusual_element_parts_the_keystrokes_around_it_and_no_more() -> None:

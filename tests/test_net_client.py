@@ -158,7 +158,7 @@ def hello(protocol: tuple[int, ...] = (1,)) -> Hello:
 
 def body(n: int = 1, size: int = 0) -> Body:
     data: dict[str, Any] = {"n": n, "fill": "x" * size}
-    return Body(data, canonical_bytes(data), ALICE.public_key, SIGNATURE)
+    return Body(canonical_bytes(data), ALICE.public_key, SIGNATURE)
 
 
 def end(ts: int, log: str = LOG, *, more: bool = False, head: int | None = None) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def transport(url: str, who: Identity = ALICE, **options: Any) -> WebSocketTrans
 
 
 def body(data: dict[str, Any], who: Identity = ALICE, document: str = DOC) -> Body:
-    return Body(data, canonical_bytes(data), *sign_append(document, data, who))
+    return Body(canonical_bytes(data), *sign_append(document, data, who))
 
 
 async def write(peer: WebSocketTransport, n: int, who: Identity = ALICE, key: str = DOC) -> int:

@@ -61,7 +61,7 @@ KEY = "spaces/s1/doc"
 
 def body_of(data: dict[str, Any], author: Identity = ANN, key: str = KEY) -> Body:
     proof = sign_append(key, data, author)
-    return Body(data, canonical_bytes(data), proof.author_pubkey, proof.author_signature)
+    return Body(canonical_bytes(data), proof.author_pubkey, proof.author_signature)
 
 
 def client(
@@ -135,7 +135,7 @@ async def perform(case: dict[str, Any], server: StarfishClient) -> object:
         return None
     text = request["body"].removeprefix('{"data":').partition(',"authorPubkey"')[0]
     return await transport.append(
-        key, Body(sent["data"], text.encode(), sent["authorPubkey"], sent["authorSignature"])
+        key, Body(text.encode(), sent["authorPubkey"], sent["authorSignature"])
     )
 
 

@@ -97,7 +97,7 @@ def transport(url: str, who: Identity = ALICE, **options: Any) -> WebSocketTrans
 
 def body(n: int, who: Identity = ALICE, document: str = DOC) -> Body:
     data = {"n": n, "by": who.user_id}
-    return Body(data, canonical_bytes(data), *sign_append(document, data, who))
+    return Body(canonical_bytes(data), *sign_append(document, data, who))
 
 
 async def reach(peer: WebSocketTransport, wanted: Callable[[TransportStatus], bool]) -> None:

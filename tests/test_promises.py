@@ -249,7 +249,7 @@ def test_no_nonce_is_used_twice() -> None:
 
 def body(number: int, who: Identity) -> Body:
     data = {"n": number}
-    return Body(data, canonical_bytes(data), *sign_append(KEY, data, who))
+    return Body(canonical_bytes(data), *sign_append(KEY, data, who))
 
 
 async def test_many_clients_who_lose_their_relay_are_all_back_soon() -> None:

@@ -689,7 +689,7 @@ async def test_a_peer_that_sends_garbage_changes_nothing() -> None:
         await store.commit()
         async with Editor(store).run_test() as pilot:
             for garbage in (b"{}", b"[1,2", b"\xff\xfe", b'{"ops":[["ins","body"]]}'):
-                await transport.append("doc", Body({}, garbage, "ab" * 32, "cd" * 64))
+                await transport.append("doc", Body(garbage, "ab" * 32, "cd" * 64))
             with suppress(WalStoreError):
                 await store.pull()
             area = area_of(pilot)

@@ -780,7 +780,7 @@ async def foreign(*ops: dict[str, Any]) -> MemoryTransport:
     data = {"v": 1, "author": AUTHOR.public_key, "seq": 1, "ops": clocked}
     proof = sign_append(KEY, data, AUTHOR)
     transport = MemoryTransport()
-    body = Body(data, canonical_bytes(data), proof.author_pubkey, proof.author_signature)
+    body = Body(canonical_bytes(data), proof.author_pubkey, proof.author_signature)
     await transport.append(KEY, body)
     return transport
 

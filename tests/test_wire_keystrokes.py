@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from walstore.canon import canonical_bytes, parse_canonical
 from walstore.crdt import to_ops
-from walstore.crdt.runs import Insert, Remove, Run
+from walstore.crdt.runs import Insert, Remove, Run, Set
 from walstore.errors import MalformedError
 from walstore.wire.element import read_raw_element
 from walstore.wire.envelope import Header, inner_packed, outer_packed, read_header, read_packed
-from walstore.wire.keystrokes import Typing, read_keystrokes
+from walstore.wire.keystrokes import Typing, read_keystroke, read_keystrokes, write_keystroke
 from walstore.wire.limits import SESSION_SIZE_MAX
 
 AUTHOR = "a1" * 32
@@ -204,3 +204,64 @@ def test_what_no_reader_takes_is_no_keystroke(text: bytes) -> None:
         read_slowly(text)
     except (MalformedError, AssertionError, KeyError):
         assert read_keystrokes([text]) == []
+
+
+@given(spoilt())
+@example(typed(1, "a"))
+@example(removed(2, 1))
+def test_a_single_keystroke_is_read_as_it_is_in_a_row(text: bytes) -> None:
+    stroke, typings = read_keystroke(text), read_keystrokes([text])
+    # What is escaped is left to the reader of rows.
+    assert (stroke is None) == (not typings or b"\\" in text)
+    if stroke is not None:
+        (typing,) = typings
+        assert (stroke.author, stroke.session, stroke.seq) == (
+            typing.author,
+            typing.session,
+            typing.seq,
+        )
+        assert ([stroke.prev], [stroke.run], stroke.end) == (
+            typing.prevs,
+            typing.runs(),
+            typing.end,
+        )
+
+
+replicas = st.sampled_from([f"{AUTHOR}:s", f"{AUTHOR}:s", f"{AUTHOR}:t", ""])
+counters = st.integers(1, 2**53 - 1)
+typed_texts = st.text('ab \n"\\é😀\x7f\u2028\ud800', min_size=1, max_size=3)
+runs = st.one_of(
+    st.builds(Insert, typed_texts, replicas, counters, replicas, counters, typed_texts),
+    st.builds(Insert, st.just("t"), replicas, counters, st.just(""), st.just(0), typed_texts),
+    st.builds(Insert, st.just("t"), replicas, counters, replicas, counters, st.just(["a", 1])),
+    st.builds(Remove, st.just("t"), replicas, counters, replicas, counters),
+    st.builds(
+        Remove, st.just("t"), replicas, counters, replicas, counters, st.integers(1, 2), st.just(-1)
+    ),
+    st.builds(Set, st.just("r"), replicas, counters, typed_texts),
+)
+headers = st.builds(
+    Header,
+    st.sampled_from(["s", "s", "s", 's"', "é", "\n"]),
+    counters,
+    st.sampled_from([None, LINK]),
+    st.sampled_from([{}, {}, {"other:s": 1}]),
+)
+
+
+@given(runs, headers)
+def test_what_is_written_at_a_glance_is_the_canonical_text(run: Run, header: Header) -> None:
+    written = write_keystroke(run, AUTHOR, header)
+    if written is not None:
+        body = inner_packed(f"{AUTHOR}:{header.session}", [run])
+        assert written == canonical_bytes(outer_packed(body, AUTHOR, header))
+
+
+def test_what_is_typed_and_removed_is_written_at_a_glance() -> None:
+    own, header = f"{AUTHOR}:s", Header("s", 7, LINK, {})
+    typing = Insert("t", own, 9, own, 8, "é")
+    assert write_keystroke(typing, AUTHOR, header) == typed(9, "é", seq=7)
+    assert write_keystroke(Insert("t", own, 9, "", 0, "ab"), AUTHOR, header) == typed(
+        9, "ab", after=0, seq=7
+    )
+    assert write_keystroke(Remove("t", own, 9, own, 8), AUTHOR, header) == removed(9, 8, seq=7)

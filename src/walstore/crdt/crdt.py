@@ -405,7 +405,9 @@ class WalCrdt:
     def _shown(self, name: str) -> Sequence | PackedSequence | None:
         """The list of a name as far as what it shows is concerned."""
         sequence = self.lists.get(name)
-        return sequence if isinstance(sequence, PackedSequence) else self._settled(name)
+        if isinstance(sequence, RunSequence | PackedSequence):
+            return sequence
+        return self._settled(name)
 
     def _settled(self, name: str) -> Sequence | None:
         """The list of a name, as runs if its shape allows."""

@@ -86,6 +86,7 @@ class Content:
         "_check",
         "_check_name_size",
         "_migrated",
+        "_named",
         "_writer",
         "crdt",
         "version",
@@ -110,6 +111,8 @@ class Content:
         self._befores: Befores | None = None
         self._check = check
         self._check_name_size = check_name
+        # Names that were checked before.
+        self._named: set[str] = set()
         # Names that were emptied to be used for another kind of value.
         self._migrated: set[str] = set()
 
@@ -119,7 +122,7 @@ class Content:
         """The document as JSON, lists of characters as lists."""
         document = self.crdt.materialize()
         for name, value in document.items():
-            if isinstance(value, list) and self.kind(name) in ("list", "text"):
+            if isinstance(value, list) and self._is_list(name):
                 self._bases.show(name, self._shown(name))
         self._bases.show_whole()
         return document
@@ -154,11 +157,15 @@ class Content:
 
     def kind(self, name: str) -> str | None:
         """What a name is: "register", "list", "text" (a list of characters only) or "map"."""
+        if self._is_list(name):
+            return "text" if self.crdt.is_text(name) and self.crdt.list_length(name) else "list"
         if self.crdt.has_register(name):
             return "register"
-        if name in self.crdt.lists:
-            return "text" if self.crdt.is_text(name) and self.crdt.list_length(name) else "list"
         return "map" if self.crdt.has_map(name) else None
+
+    def _is_list(self, name: str) -> bool:
+        """Whether a name is a list, of characters or not."""
+        return name in self.crdt.lists and not self.crdt.has_register(name)
 
     def _shown(self, name: str) -> Shown:
         if self.crdt.is_text(name):
@@ -429,8 +436,7 @@ class Content:
         wanted = fold.materialize()
         for name, value in wanted.items():
             was_list = name in fold.lists and not fold.has_register(name)
-            is_list = self.kind(name) in ("list", "text")
-            if was_list and is_list and fold.is_text(name) and self.crdt.is_text(name):
+            if was_list and self._is_list(name) and fold.is_text(name) and self.crdt.is_text(name):
                 wanted[name] = "".join(value)
         self.update(wanted)
 
@@ -487,8 +493,7 @@ class Content:
 
     def _takes_text(self, name: str, shown: Any) -> bool:
         """Whether a string for a name is a text: it is one now, or was when it was shown."""
-        is_list = self.kind(name) in ("list", "text")
-        return is_list and (self.crdt.is_text(name) or isinstance(shown, str))
+        return self._is_list(name) and (self.crdt.is_text(name) or isinstance(shown, str))
 
     def _update_member(self, name: str, value: Any, shown: Any, base: View | None) -> None:
         if shown is not _ABSENT and _same(value, shown):
@@ -564,9 +569,13 @@ class Content:
     # ── inside ─────────────────────────────────────────────────────────────────────────
 
     def _need(self, name: str, wanted: str) -> None:
-        self._check_name(name)
+        if type(name) is not str or name not in self._named:
+            self._check_name(name)
+            self._named.add(name)
+        if wanted == "list" and self._is_list(name):
+            return
         kind = self.kind(name)
-        if kind is None or kind == wanted or (kind == "text" and wanted == "list"):
+        if kind is None or kind == wanted:
             return
         if not self._may_become(name, kind, wanted):
             raise KindError(name, kind, wanted)
@@ -637,11 +646,12 @@ class Content:
             self._writer.insert(name, index, values)
 
     def _insert(self, name: str, index: int, values: Any) -> None:
-        index = min(max(index, 0), self.crdt.list_length(name))
+        index = max(min(index, self.crdt.list_length(name)), 0)
         self._write(name, index, values)
         self.version += 1
         self._bases.edit(name, index, 0, _as_shown(values))
-        self._changed(ListChanged(name, index, 0, _as_inserted(values)))
+        if self._changes is not None:
+            self._changes.append(ListChanged(name, index, 0, _as_inserted(values)))
 
     def _remove(self, name: str, index: int, count: int) -> None:
         if index < 0:
@@ -651,7 +661,8 @@ class Content:
             self._writer.remove(name, index, count)
             self.version += 1
             self._bases.edit(name, index, count, "")
-            self._changed(ListChanged(name, index, count, ""))
+            if self._changes is not None:
+                self._changes.append(ListChanged(name, index, count, ""))
 
 
 def _as_shown(values: str | Sequence[Any]) -> Shown:

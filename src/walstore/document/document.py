@@ -18,8 +18,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
-import anyio
-
 from walstore.crdt import Change, Json, Run, WalCrdt
 from walstore.document.changed import Changed, Changes
 from walstore.document.content import Content
@@ -56,7 +54,7 @@ from walstore.document.opening import (
     is_covered,
     log_from,
     open_document,
-    read_on,
+    read_page,
     rolled_back,
 )
 from walstore.document.outbox import Outbox, Refusal
@@ -77,6 +75,7 @@ from walstore.document.revoked import Revoked, nobody_revoked
 from walstore.document.sealing import Sealed, Sealer
 from walstore.document.snapshot import Cut, Snapshot, deletion_cuts, newest_cut
 from walstore.document.stranded import Stranded
+from walstore.document.turns import Turns
 from walstore.document.undoing import Aliases, Step, capture, invert
 from walstore.document.view import View
 from walstore.errors import TransportError, UsageError
@@ -197,10 +196,10 @@ class WalDocument:
         self._on_changed = on_changed
         self._on_step = on_step
         self._journal = journal
+        self._is_watched = not (journal is None and on_changed is None and on_step is None)
         # Edits that the journal could not keep yet.
         self._unkept: list[Run] = []
-        # Taking a free lock does not give way to other tasks: an edit is sent without delay.
-        self._lock = anyio.Lock(fast_acquire=True)
+        self._turns = Turns()
         self._sealer = Sealer(
             document_key,
             identity=identity,
@@ -254,7 +253,7 @@ class WalDocument:
             PrunedLogError: The log is pruned and no snapshot stands for it; nothing is open.
             TransportError: The log or the snapshot cannot be read now; nothing is open.
         """
-        async with self._lock:
+        async with self._turns:
             if self._is_open:
                 return self
             marks = self._marks
@@ -377,15 +376,19 @@ class WalDocument:
 
     def _note(self, reading: Reading) -> int:
         """Take in what came of a page; how many elements were folded."""
-        self._noticed += reading.events
-        self._quarantined += [
-            event for event in reading.events if isinstance(event, Rejection) and event.proven
-        ]
+        if reading.events:
+            self._noticed += reading.events
+            self._quarantined += [
+                event for event in reading.events if isinstance(event, Rejection) and event.proven
+            ]
+        folded = 0
         for part in reading.folded.parts:
             self._retained += part.newest(self._retained.maxlen or 0)
-            if part.replica is not None and part.replica != self._replica:
-                self._outbox.note(part.replica, part.seq_last)
-        return len(reading.folded)
+            replica = part.replica
+            if replica is not None and replica != self._replica:
+                self._outbox.note(replica, part.seq_last)
+            folded += len(part)
+        return folded
 
     def _check_session(self, log: DocumentLog) -> None:
         if not self._is_session_given or self._outbox.has_written:
@@ -754,7 +757,7 @@ class WalDocument:
         if message is not None:
             self._sealer.check_message(message)
         try:
-            async with self._lock:
+            async with self._turns:
                 self._edited()
                 self._outbox.seal(self._log, message)
                 return await self._send()
@@ -763,7 +766,7 @@ class WalDocument:
 
     async def _send(self) -> int | None:
         ts: int | None = None
-        while True:
+        while (sealed := self._outbox.next()) is not None:
             refusal = self._outbox.refusal
             if refusal is not None and self._outbox.is_stopped:
                 raise StillRefusedError(refusal.reason, is_of_author=refusal.is_of_author)
@@ -772,9 +775,7 @@ class WalDocument:
                 await self._pull()
                 self._writable()
                 self._outbox.renew(self._log)
-            sealed = self._outbox.next()
-            if sealed is None:
-                return ts
+                continue
             try:
                 answer = await self._source.transport.append(self.document_key, sealed.body)
             except ElementRefusedError as error:
@@ -784,6 +785,7 @@ class WalDocument:
                 raise
             ts = _checked_ts(answer)
             self._outbox.acknowledge(sealed, ts)
+        return ts
 
     async def _recut(self, sealed: Sealed, bytes_max: int | None) -> bool:
         """Cut what is larger than the log takes, if that is so and can be done."""
@@ -837,7 +839,7 @@ class WalDocument:
         """
         self._writable()
         try:
-            async with self._lock:
+            async with self._turns:
                 refusal = self._outbox.refusal
                 if refusal is not None:
                     await self._make_sure(refusal)
@@ -917,7 +919,7 @@ class WalDocument:
         """
         self._opened()
         try:
-            async with self._lock:
+            async with self._turns:
                 folded = await self._pull()
         finally:
             self._tell()
@@ -989,7 +991,7 @@ class WalDocument:
         if self._source.snapshot_store is None:
             raise NoSnapshotStoreError
         try:
-            async with self._lock:
+            async with self._turns:
                 before = self._barrier()
                 stored = await self._source.stored_barrier()
                 if stored > before:
@@ -1016,7 +1018,7 @@ class WalDocument:
         """
         self._opened()
         try:
-            async with self._lock:
+            async with self._turns:
                 folded = await self._restart()
         finally:
             self._tell()
@@ -1054,7 +1056,7 @@ class WalDocument:
         source = replace(self._source, transport=transport, snapshot_store=snapshot_store)
         retain = self._retained.maxlen or 0
         try:
-            async with self._lock:
+            async with self._turns:
                 opening = settled(
                     await open_document(source, self._posture, retain_tail_n=retain, marks=Marks())
                 )
@@ -1113,7 +1115,7 @@ class WalDocument:
             How many elements were folded.
         """
         self._opened()
-        async with self._lock:
+        async with self._turns:
             changes = Changes()
             folded = self._note(self._log.read_again(changes))
             self._follow(changes)
@@ -1139,8 +1141,13 @@ class WalDocument:
     async def _pull(self) -> int:
         folded = 0
         try:
-            async for reading in read_on(self._source, self._log, self._follow):
-                folded += self._note(reading)
+            while True:
+                before = self._log.checkpoint
+                reading = await read_page(self._source, self._log, self._follow)
+                if reading is not None:
+                    folded += self._note(reading)
+                if self._log.checkpoint == before:
+                    break
         except CheckpointTooOldError:
             folded += await self._restart()
         except LogBehindError as error:
@@ -1166,7 +1173,7 @@ class WalDocument:
         if store is None:
             raise NoSnapshotStoreError
         try:
-            async with self._lock:
+            async with self._turns:
                 document = await self._publish_to(store, draft)
         finally:
             self._tell()
@@ -1343,12 +1350,15 @@ class WalDocument:
 
     def _after_edit(self) -> None:
         # Where nobody waits for it, edits are taken over when they are committed.
-        if not (self._journal is None and self._on_changed is None and self._on_step is None):
+        if self._is_watched:
             self._edited()
 
     def _edited(self) -> None:
         """Take over what was edited: keep it, then tell of it."""
         runs = self._content.take()
+        if not self._is_watched:
+            self._outbox.record(runs)
+            return
         befores = self._content.take_befores() if runs else None
         step = None if befores is None else capture(self._content.crdt, runs, befores)
         self._outbox.record(runs)
@@ -1379,10 +1389,14 @@ class WalDocument:
 
     def _tell(self) -> None:
         """Tell what was noticed, each thing once, whatever else went wrong."""
-        displaced, self._log.crdt.displaced = self._log.crdt.displaced, []
-        self._noticed += [
-            Displaced(run.list, run.replica, run.counter, len(run.values)) for run in displaced
-        ]
+        displaced = self._log.crdt.displaced
+        if displaced:
+            self._log.crdt.displaced = []
+            self._noticed += [
+                Displaced(run.list, run.replica, run.counter, len(run.values)) for run in displaced
+            ]
+        if not self._noticed:
+            return
         events, self._noticed = self._noticed, []
         self._told += events
         if self._on_event is not None:
@@ -1391,6 +1405,8 @@ class WalDocument:
 
     def _raise(self, *, is_opening: bool = False) -> None:
         """Raise for what was told since the last time, if that was asked for."""
+        if not self._told:
+            return
         events, self._told = self._told, []
         rollbacks = [event for event in events if isinstance(event, Rollback)]
         if rollbacks:

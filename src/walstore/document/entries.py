@@ -15,7 +15,7 @@ from typing import TypeAlias, overload
 from walstore.crdt import Run
 from walstore.wire.element import Element
 from walstore.wire.envelope import Header
-from walstore.wire.keystrokes import Typing, read_keystrokes
+from walstore.wire.keystrokes import read_keystrokes
 
 
 class Entry:
@@ -95,27 +95,29 @@ class Stretch:
         "times",
     )
 
-    def __init__(
-        self,
-        typing: Typing,
-        *,
-        times: Sequence[int],
-        texts: tuple[bytes, ...],
-        signatures: tuple[str, ...],
-        links: tuple[str, ...],
-    ) -> None:
-        self.author = typing.author
-        self.session = typing.session
-        self.seq = typing.seq
-        self.times = array("q", times)
-        self.texts = texts
-        self.signatures = signatures
-        self.links = links
-        self.counters = array("q", [counter for _, counter, _, _ in typing.strokes])
-        self.end = typing.end
+    def __init__(self, author: str, session: str, seq: int) -> None:
+        self.author = author
+        self.session = session
+        self.seq = seq
+        self.times = array("q")
+        self.texts: list[bytes] = []
+        self.signatures: list[str] = []
+        self.links: list[str] = []
+        self.counters = array("q")
+        self.end = 0
 
     def __len__(self) -> int:
         return len(self.texts)
+
+    def append(self, entry: Entry, counter: int, end: int) -> None:
+        """Add the keystroke that follows in the log, and the counters of it from the first on."""
+        element = entry.element
+        self.times.append(element.ts)
+        self.texts.append(element.canonical)
+        self.signatures.append(element.signature)
+        self.links.append(entry.link)
+        self.counters.append(counter)
+        self.end = end
 
     @property
     def ts(self) -> int:

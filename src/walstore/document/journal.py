@@ -166,6 +166,6 @@ def _revive(left: LeftBody, log: DocumentLog, sealer: Sealer) -> Sealed:
     except (UnreadableError, SealRejectedError):
         # Its key is not at hand: it can be sent all the same, and shows once the key is.
         runs, author_seq, message = [], None, None
-    body = Body(element.data, left.canonical, left.author, left.signature)
+    body = Body(left.canonical, left.author, left.signature)
     epoch = sealer.epoch if str(sealer.epoch) == left.epoch else left.epoch
     return Sealed(body, left.link, header, author_seq, runs, epoch, message)

@@ -54,13 +54,15 @@ class Strokes(NamedTuple):
 
     def stretch(self, links: Sequence[str]) -> Stretch:
         """The same to be kept, once they are folded."""
-        return Stretch(
-            self.typing,
-            times=self.times,
-            texts=self.texts,
-            signatures=self.signatures,
-            links=tuple(links),
-        )
+        typing = self.typing
+        stretch = Stretch(typing.author, typing.session, typing.seq)
+        stretch.times.extend(self.times)
+        stretch.texts += self.texts
+        stretch.signatures += self.signatures
+        stretch.links += links
+        stretch.counters.extend([counter for _, counter, _, _ in typing.strokes])
+        stretch.end = typing.end
+        return stretch
 
 
 def gather_strokes(page: Sequence[object], *, ts_min: int, ts_max: int) -> list[object]:

@@ -69,14 +69,19 @@ class Ledger:
         ends.append(last)
         owners.append(stretch)
 
+    def lengthen(self, stretch: Stretch) -> None:
+        """Enter what was added to the keystrokes that were entered last."""
+        _, ends, _ = self._by_replica[stretch.replica]
+        ends[-1] = stretch.end - 1
+
     def has_replica(self, replica: str) -> bool:
         """Whether any element here was stamped by a replica."""
         return replica in self._by_replica
 
     def highest(self, replica: str) -> int:
         """The highest counter that is known of a replica, 0 if there is none."""
-        _, ends, _ = self._by_replica.get(replica, ([], [], []))
-        return ends[-1] if ends else 0
+        known = self._by_replica.get(replica)
+        return 0 if known is None else known[1][-1]
 
     def parts(self) -> list[Part]:
         """The elements in the order of the log, as they are kept."""

@@ -13,8 +13,9 @@
 - Where one clock was used twice, the first in the log counts. After an element that could only be
   folded late, the fold is out of order and has to be made anew.
 - The same element again changes nothing.
-- Keystrokes in a row are checked and folded as one: the same checks, with the same outcome. As
-  soon as anything about them is unusual, they are taken one by one.
+- Keystrokes in a row are checked and folded as one, and one that comes alone has a short way: the
+  same checks, with the same outcome. As soon as anything about them is unusual, they are taken as
+  any other element is.
 """
 
 from __future__ import annotations
@@ -33,10 +34,11 @@ from walstore.document.keystrokes import Strokes, gather_strokes
 from walstore.document.ledger import Ledger
 from walstore.document.ports import RawElement
 from walstore.document.revoked import Revoked, counted_seq, new_fold, nobody_revoked
+from walstore.document.sealing import Sealed
 from walstore.errors import MalformedError
 from walstore.sealed.encryptor import Encryptor, PlainEncryptor, SealContext
 from walstore.sealed.outcomes import SealRejectedError, UnreadableError
-from walstore.signed.author import Domain, SigningFrame
+from walstore.signed.author import Domain, SigningFrame, verify_decoded
 from walstore.signed.chain import (
     ChainColumns,
     ChainElement,
@@ -44,7 +46,9 @@ from walstore.signed.chain import (
     Verdict,
     are_accepted,
     check_chain,
+    link_decoded,
 )
+from walstore.signed.encoding import decode_public_key, decode_signature
 from walstore.wire.element import Element, read_element, read_raw_element
 from walstore.wire.envelope import (
     Envelope,
@@ -54,7 +58,14 @@ from walstore.wire.envelope import (
     read_packed,
     read_starfish,
 )
-from walstore.wire.limits import COUNTER_JUMP_MAX, DATA_DEPTH_MAX, TS_AHEAD_MS_MAX, TS_MAX
+from walstore.wire.keystrokes import read_keystroke
+from walstore.wire.limits import (
+    COUNTER_JUMP_MAX,
+    DATA_DEPTH_MAX,
+    ELEMENT_BYTES_MAX,
+    TS_AHEAD_MS_MAX,
+    TS_MAX,
+)
 
 
 class Reading(NamedTuple):
@@ -139,8 +150,10 @@ class DocumentLog:
         self._pool = pool
         # The links of the folded elements, to know them when they come again.
         self._known: set[str] = set()
+        # Where keystrokes are kept that come one by one; nobody else was given it.
+        self._live = Stretch("", "", 0)
         # Own elements that were not read in the log yet, by link.
-        self._own: dict[str, Entry] = {}
+        self._own: dict[str, Sealed] = {}
 
     def read(self, page: Sequence[object], changes: list[Change] | None = None) -> Reading:
         """Check and fold a page of pulled elements.
@@ -150,6 +163,8 @@ class DocumentLog:
             changes: If given, what changed in the document is appended to it.
         """
         reading = Reading(Entries(), [])
+        if len(page) == 1 and self._fold_stroke(page[0], reading, changes):
+            return reading
         for start in range(0, len(page), _CHUNK_SIZE):
             parts = self._shaped(page[start : start + _CHUNK_SIZE], reading.events)
             self._fold(parts, reading, changes)
@@ -184,15 +199,15 @@ class DocumentLog:
 
     def own_unread(self) -> list[Entry]:
         """The own elements, sent or not, that were not read in the log yet."""
-        return list(self._own.values())
+        return [own.entry() for own in self._own.values()]
 
     def disown(self, link: str) -> None:
         """Forget an own element that will never be sent."""
         del self._own[link]
 
-    def adopt_own(self, entry: Entry) -> None:
+    def adopt_own(self, sealed: Sealed) -> None:
         """Take an own element as folded: its ops were, when they were made."""
-        self._own[entry.link] = entry
+        self._own[sealed.link] = sealed
 
     def _shaped(self, page: Sequence[object], events: list[Event]) -> list[_Candidate | Strokes]:
         shaped: list[_Candidate | Strokes] = []
@@ -368,6 +383,87 @@ class DocumentLog:
         reading.folded.parts.append(stretch)
         return True
 
+    def _fold_stroke(self, value: object, reading: Reading, changes: list[Change] | None) -> bool:
+        """Fold a single keystroke that goes on from its author's only head, if it is just that.
+
+        Returns:
+            Whether it was folded. If not, nothing has changed.
+        """
+        if type(value) is not RawElement or type(self.encryptor) is not PlainEncryptor:
+            return False
+        ts, text, author, signature = value
+        if not (
+            type(ts) is int
+            and self.checkpoint < ts <= TS_MAX
+            and (self._now_ms is None or ts <= self._now_ms() + TS_AHEAD_MS_MAX)
+            and type(author) is type(signature) is str
+            and type(text) is bytes
+            and len(text) <= ELEMENT_BYTES_MAX
+            # What is kept aside may be what it links to.
+            and not self._unproven
+        ):
+            return False
+        heads, stroke = self.heads.get(author), read_keystroke(text)
+        if stroke is None or stroke.author != author or heads is None or len(heads) != 1:
+            return False
+        (head,) = heads
+        _, session, seq, prev, run, end = stroke
+        replica = run.replica
+        if not (
+            prev == head.link
+            and (session != head.session or seq > head.seq)
+            and all(map(self._is_writer, self.heads))
+            and self._revoked(author) is None
+            and seq > self.covered.get(replica, 0)
+            and run.counter > self.ledger.highest(replica)
+            and end <= self.counter + COUNTER_JUMP_MAX
+        ):
+            return False
+        key, proof = decode_public_key(author), decode_signature(signature)
+        if key is None or proof is None:
+            return False
+        signed = self._frame.around(text)
+        link = link_decoded(signed, key=key, signature=proof)
+        if link in self._own or not verify_decoded(key, signed, proof):
+            return False
+        header, runs = Header(session, seq, prev, {}), list[Run]((run,))
+        entry = Entry(Element(ts, text, author, signature), link, header, None, runs)
+        self._enter_stroke(entry, run.counter, end)
+        self.heads = {**self.heads, author: frozenset((Head(link, session, seq),))}
+        gap = self.tracker.note(author, session, seq)
+        if gap is not None:
+            reading.events.append(gap)
+        self.crdt.fold_runs(runs, changes)
+        if isinstance(changes, Changes):
+            changes.close(author, ts)
+        reading.folded.parts.append(entry)
+        return True
+
+    def _enter_stroke(self, entry: Entry, counter: int, end: int) -> None:
+        """Enter a single keystroke, beside the one before it if it goes on from there."""
+        live, header, ts = self._live, entry.header, entry.element.ts
+        assert header is not None, "keystrokes are chained"
+        if (
+            live.end == counter
+            and live.links[-1] == header.prev
+            and live.session == header.session
+            and live.seq + len(live.links) == header.seq
+            and len(live.links) < _CHUNK_SIZE
+            # Nothing is between the two in the log, and nothing was folded since.
+            and live.times[-1] == self.checkpoint
+            and self.ledger.entries.parts[-1] is live
+        ):
+            live.append(entry, counter, end)
+            self.ledger.lengthen(live)
+        else:
+            self._live = live = Stretch(entry.author, header.session, header.seq)
+            live.append(entry, counter, end)
+            self.ledger.add_stretch(live)
+        self._known.add(entry.link)
+        if end > self.counter:
+            self.counter = end - 1
+        self.checkpoint = self._entered_ts = ts
+
     def _keep_aside(self, link: str, candidate: _Candidate) -> None:
         self._unproven[link] = candidate
         if len(self._unproven) > UNPROVEN_MAX:
@@ -397,9 +493,10 @@ class DocumentLog:
         own = self._own.pop(link, None)
         if own is not None:
             # Back from the log: now it has its place there.
-            own.element = element
-            self._enter(own, events)
-            return own
+            entry = own.entry()
+            entry.element = element
+            self._enter(entry, events)
+            return entry
         if not self._is_writer(element.author):
             raise MalformedError("element", "its author may not write")
         if header is not None:

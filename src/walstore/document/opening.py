@@ -15,7 +15,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from enum import Enum
@@ -256,8 +256,13 @@ async def _trust(
                 verdict = SnapshotVerdict.MISMATCH
     readings: list[Reading] = []
     try:
-        async for reading in read_on(source, log):
-            readings += [reading]
+        while True:
+            before = log.checkpoint
+            reading = await read_page(source, log)
+            if reading is not None:
+                readings.append(reading)
+            if log.checkpoint == before:
+                break
     except LogBehindError as error:
         # What the snapshot covers was in the log once, and is not any more.
         events.append(rolled_back(error))
@@ -269,32 +274,32 @@ def rolled_back(error: LogBehindError) -> Rollback:
     return Rollback(error.reason, error.head)
 
 
-async def read_on(
+async def read_page(
     source: Source, log: DocumentLog, follow: Callable[[Changes], None] | None = None
-) -> AsyncIterator[Reading]:
-    """Read a log from where it was left to its end, page by page.
+) -> Reading | None:
+    """Read the next page of a log; None if it is empty.
+
+    After a page that does not move the checkpoint there is nothing more to read: it was empty, or
+    nothing but refuse.
 
     Args:
         source: Where it is.
         log: How far it was read.
-        follow: Told what each page changed in the document, before the page is handed out.
+        follow: Told what the page changed in the document.
 
     Raises:
         CheckpointTooOldError: The log is pruned above where it was left.
         LogBehindError: The log ends before where it was left.
         TransportError: It cannot be read now.
     """
-    while True:
-        before = log.checkpoint
-        page = await source.transport.pull(source.document_key, before)
-        changes = None if follow is None else Changes()
-        reading = log.read(page, changes)
-        if follow is not None and changes:
-            follow(changes)
-        yield reading
-        # A page that moves nothing is empty, or nothing but refuse.
-        if log.checkpoint == before:
-            return
+    page = await source.transport.pull(source.document_key, log.checkpoint)
+    if not page:
+        return None
+    changes = None if follow is None else Changes()
+    reading = log.read(page, changes)
+    if follow is not None and changes:
+        follow(changes)
+    return reading
 
 
 async def _load_snapshot(

@@ -22,12 +22,10 @@ from typing import NamedTuple
 from walstore.canon import canonical_bytes
 from walstore.crdt import Run, WalCrdt
 from walstore.crdt.convert import joined
-from walstore.document.entries import Entry
 from walstore.document.journal import Journal, RefusedBodies
 from walstore.document.log import DocumentLog
 from walstore.document.remaking import Commit
 from walstore.document.sealing import Sealed, Sealer
-from walstore.wire.element import Element
 from walstore.wire.limits import SEEN_SESSIONS_MAX
 
 
@@ -159,7 +157,7 @@ class Outbox:
             del self._news[replica]
         for sealed in bodies:
             self._sealed.append(sealed)
-            log.adopt_own(_own_entry(sealed))
+            log.adopt_own(sealed)
         self._seq += len(bodies)
         self._author_seq += len(bodies)
         self._prev = bodies[-1].link
@@ -182,7 +180,7 @@ class Outbox:
         self._sealed = deque(renewed.values())
         for sealed in waiting:
             log.disown(sealed.link)
-            log.adopt_own(_own_entry(renewed[sealed.link]))
+            log.adopt_own(renewed[sealed.link])
         if self._prev in renewed:
             self._prev = renewed[self._prev].link
 
@@ -195,8 +193,8 @@ class Outbox:
     @property
     def refusal(self) -> Refusal | None:
         """Why what is to be sent next is not taken; None if that is not known."""
-        refusal, sealed = self._refusal, self.next()
-        is_next = refusal is not None and sealed is not None and refusal.link == sealed.link
+        refusal = self._refusal
+        is_next = refusal is not None and self._sealed and refusal.link == self._sealed[0].link
         return refusal if is_next else None
 
     @property
@@ -305,19 +303,24 @@ class Outbox:
         for sealed in gone:
             log.disown(sealed.link)
         for sealed in bodies:
-            log.adopt_own(_own_entry(sealed))
+            log.adopt_own(sealed)
 
     def acknowledge(self, sealed: Sealed, ts: int) -> None:
         """A relay says that it holds what was sent."""
         if self._journal is not None:
             self._journal.acknowledge(sealed.link, ts)
-        self._sealed.remove(sealed)
+        if self._sealed[0] is sealed:
+            self._sealed.popleft()
+        else:
+            self._sealed.remove(sealed)
         self._acknowledged[sealed.link] = sealed
 
     def confirm(self, log: DocumentLog) -> None:
         """Let go of what the log, read to its end, holds; what was acknowledged and is not there
         waits again.
         """
+        if not self._acknowledged and not self._sealed:
+            return
         acknowledged, self._acknowledged = self._acknowledged, {}
         gone = [sealed for link, sealed in acknowledged.items() if not log.holds(link)]
         # Of some the answer was lost: they were not acknowledged, and are there all the same.
@@ -355,7 +358,7 @@ class Outbox:
         """Take what is on its way into a new fold of the log."""
         for sealed in [*self._acknowledged.values(), *self._sealed]:
             if not log.holds(sealed.link):
-                log.adopt_own(_own_entry(sealed))
+                log.adopt_own(sealed)
                 log.crdt.fold_runs(sealed.runs)
         self.fold_recorded(log.crdt)
 
@@ -365,6 +368,8 @@ class Outbox:
 
     def _newly_seen(self) -> dict[str, int]:
         """What the next element reports as seen: as much as leaves room for all else in it."""
+        if not self._news:
+            return {}
         return dict(self._within(self._sealer.bytes_max // 8, self._news))
 
     def _within(self, room: int, news: Mapping[str, int]) -> Iterator[tuple[str, int]]:
@@ -373,11 +378,3 @@ class Outbox:
             if room < 0 or count == SEEN_SESSIONS_MAX:
                 return
             yield replica, seq
-
-
-def _own_entry(sealed: Sealed) -> Entry:
-    """The entry of an own element that has no place in the log yet."""
-    body = sealed.body
-    element = Element(0, body.canonical, body.author, body.signature)
-    seq, runs, message = sealed.author_seq, sealed.runs, sealed.message
-    return Entry(element, sealed.link, sealed.header, seq, runs, message)

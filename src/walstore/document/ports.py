@@ -8,8 +8,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
+from walstore.canon import parse
 from walstore.errors import TransportError
 
 
@@ -19,10 +20,14 @@ class Body(NamedTuple):
     `canonical` is the text that was signed; sent as it is, nothing is encoded twice.
     """
 
-    data: dict[str, Any]
     canonical: bytes
     author: str
     signature: str
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """What the text says."""
+        return cast("dict[str, Any]", parse(self.canonical))
 
 
 class RawElement(NamedTuple):

@@ -14,12 +14,15 @@ from typing import Any, NamedTuple
 from walstore.canon import canonical_bytes, plain_bytes
 from walstore.crdt import Run
 from walstore.crdt.runs import Insert, Remove
+from walstore.document.entries import Entry
 from walstore.document.ports import Body
 from walstore.errors import NotJsonError, UsageError
-from walstore.sealed.encryptor import Encryptor, SealContext
-from walstore.signed.author import Domain, SigningFrame, sign_bytes
-from walstore.signed.chain import link
+from walstore.sealed.encryptor import Encryptor, PlainEncryptor, SealContext
+from walstore.signed.author import Domain, SigningFrame
+from walstore.signed.chain import link_decoded
+from walstore.signed.encoding import encode_signature
 from walstore.signed.identity import Identity
+from walstore.wire.element import Element
 from walstore.wire.envelope import (
     Header,
     Profile,
@@ -28,6 +31,7 @@ from walstore.wire.envelope import (
     outer_packed,
     outer_starfish,
 )
+from walstore.wire.keystrokes import write_keystroke
 from walstore.wire.limits import (
     BATCH_OPS_MAX,
     BATCH_REMOVES_MAX,
@@ -63,6 +67,12 @@ class Sealed(NamedTuple):
     epoch: object
     message: str | None = None
 
+    def entry(self) -> Entry:
+        """The entry of the element that it becomes, which has no place in the log yet."""
+        body = self.body
+        element = Element(0, body.canonical, body.author, body.signature)
+        return Entry(element, self.link, self.header, self.author_seq, self.runs, self.message)
+
     @property
     def is_opened(self) -> bool:
         """Whether it is known what is in it; not of one that an earlier process has left, and
@@ -83,9 +93,12 @@ class Sealer:
         "_bytes_max",
         "_document_key",
         "_encryptor",
+        "_format_bytes_max",
         "_frame",
         "_identity",
         "_is_chained",
+        "_is_plain",
+        "_key",
         "_profile",
         "_session",
     )
@@ -109,10 +122,19 @@ class Sealer:
         self._document_key = document_key
         self._frame = SigningFrame(Domain.APPEND, document_key)
         self._identity = identity
+        self._key = bytes.fromhex(identity.public_key)
         self._session = session
         self._encryptor = encryptor
         self._profile = profile
         self._is_chained = is_chained or profile is Profile.PACKED
+        # Whether elements are packed, and not sealed.
+        self._is_plain = profile is Profile.PACKED and type(encryptor) is PlainEncryptor
+        # The largest element that this profile writes, to whatever relay.
+        self._format_bytes_max = (
+            STARFISH_ELEMENT_BYTES_MAX
+            if profile is Profile.STARFISH
+            else ELEMENT_BYTES_MAX - _RENEWAL_BYTES
+        )
         self._bytes_max = self._format_bytes_max
 
     def for_session(self, session: str) -> Sealer:
@@ -132,13 +154,6 @@ class Sealer:
     def bytes_max(self) -> int:
         """The largest element that is made, if what is in it can be divided."""
         return self._bytes_max
-
-    @property
-    def _format_bytes_max(self) -> int:
-        """The largest element that this profile writes, to whatever relay."""
-        if self._profile is Profile.STARFISH:
-            return STARFISH_ELEMENT_BYTES_MAX
-        return ELEMENT_BYTES_MAX - _RENEWAL_BYTES
 
     @property
     def epoch(self) -> object:
@@ -196,12 +211,15 @@ class Sealer:
             session: Whose edits they are, if not this session's.
             message: What the author says of them; it goes with the last body.
         """
+        writer = self._session if session is None else session
+        if not _is_divisible(runs):
+            header = Header(writer, seq, prev, seen) if self._is_chained else None
+            return [self._seal_one(runs, header, author_seq, message)]
         waiting, bodies = [runs], []
         while waiting:
             part = waiting.pop()
             sealed = None
             if _fits(part, self._profile):
-                writer = self._session if session is None else session
                 header = Header(writer, seq, prev, seen) if self._is_chained else None
                 note = None if waiting else message
                 sealed = self._seal_one(part, header, author_seq, note)
@@ -225,6 +243,23 @@ class Sealer:
         self, runs: list[Run], header: Header | None, author_seq: int, message: str | None
     ) -> Sealed:
         author, epoch = self._identity.public_key, self.epoch
+        canonical: bytes | None = None
+        if self._is_plain and len(runs) == 1 and header is not None and message is None:
+            canonical = write_keystroke(runs[0], author, header)
+        if canonical is None:
+            canonical = self._sealed_text(runs, header, author_seq, message)
+        signed = self._frame.around(canonical)
+        signature = self._identity.sign(signed)
+        name = link_decoded(signed, key=self._key, signature=signature)
+        body = Body(canonical, author, encode_signature(signature))
+        counted = author_seq if self._profile is Profile.STARFISH else None
+        return Sealed(body, name, header, counted, runs, epoch, message)
+
+    def _sealed_text(
+        self, runs: list[Run], header: Header | None, author_seq: int, message: str | None
+    ) -> bytes:
+        """The text of an element, sealed if it has to be."""
+        author = self._identity.public_key
         context = SealContext(self._document_key, author, header.seq if header else 0)
         data: dict[str, Any]
         if self._profile is Profile.STARFISH:
@@ -237,15 +272,7 @@ class Sealer:
             sealed = self._encryptor.seal(inner, context)
             data = outer_packed(sealed, author, header)
         is_plain = sealed is inner and _is_plain(runs)
-        canonical = plain_bytes(data) if is_plain else canonical_bytes(data)
-        signed = self._frame.around(canonical)
-        proof = sign_bytes(signed, self._identity)
-        name = link(
-            signed, author_pubkey=proof.author_pubkey, author_signature=proof.author_signature
-        )
-        body = Body(data, canonical, author, proof.author_signature)
-        counted = author_seq if self._profile is Profile.STARFISH else None
-        return Sealed(body, name, header, counted, runs, epoch, message)
+        return plain_bytes(data) if is_plain else canonical_bytes(data)
 
 
 def _check_size(value: object, limit: int) -> None:
@@ -258,10 +285,12 @@ def _check_size(value: object, limit: int) -> None:
 
 def _is_plain(runs: Sequence[Run]) -> bool:
     """Whether nothing but text and counters is in runs, as in whatever is typed."""
-    return all(
-        isinstance(run, Remove) or (isinstance(run, Insert) and isinstance(run.values, str))
-        for run in runs
-    )
+    for run in runs:
+        if not isinstance(run, Remove) and not (
+            isinstance(run, Insert) and isinstance(run.values, str)
+        ):
+            return False
+    return True
 
 
 def _fits(runs: Sequence[Run], profile: Profile) -> bool:

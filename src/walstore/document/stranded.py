@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from walstore.crdt import WalCrdt
 from walstore.document.entries import Entry
@@ -23,7 +22,6 @@ from walstore.document.sealing import Sealed
 from walstore.document.snapshot import Snapshot
 from walstore.errors import MalformedError
 from walstore.sealed.outcomes import SealRejectedError, UnreadableError
-from walstore.wire.element import Element
 
 
 class Stranded:
@@ -82,7 +80,7 @@ class Stranded:
         self._let_go(back)
         for entry in entries:
             if entry.link in self._elements:
-                log.adopt_own(without_place(entry))
+                log.adopt_own(sealed_of(entry, ""))
                 log.crdt.fold_runs(entry.runs)
         self._count_fold(log)
         self._is_hidden = False
@@ -175,8 +173,7 @@ def is_counted(entry: Entry, log: DocumentLog, gaps: Iterable[Gap]) -> bool:
 def sealed_of(entry: Entry, epoch: object) -> Sealed:
     """An element as the body that it was."""
     element = entry.element
-    data: dict[str, Any] = element.data
-    body = Body(data, element.canonical, element.author, element.signature)
+    body = Body(element.canonical, element.author, element.signature)
     return Sealed(
         body, entry.link, entry.header, entry.author_seq, entry.runs, epoch, entry.message
     )
@@ -186,13 +183,6 @@ def raw_of(entry: Entry) -> RawElement:
     """An element as it was pulled, without its place."""
     element = entry.element
     return RawElement(0, element.canonical, element.author, element.signature)
-
-
-def without_place(entry: Entry) -> Entry:
-    """An entry of an element that has no place in the log."""
-    element = entry.element
-    unplaced = Element(0, element.canonical, element.author, element.signature)
-    return Entry(unplaced, entry.link, entry.header, entry.author_seq, entry.runs, entry.message)
 
 
 def session_of(replica: str) -> tuple[str, str | None]:

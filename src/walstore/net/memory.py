@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from hashlib import sha256
+from operator import attrgetter
 from typing import Any
 
 import anyio
@@ -26,6 +27,8 @@ from walstore.document.ports import (
     StoredSnapshot,
 )
 from walstore.wire.limits import PULL_ELEMENTS_MAX
+
+_ts = attrgetter("ts")
 
 
 class MemoryTransport:
@@ -58,6 +61,8 @@ class MemoryTransport:
         """
         log = self._logs.get(document_key, [])
         head = log[-1].ts if log else 0
+        if checkpoint == head:
+            return []
         if checkpoint > head:
             raise LogBehindError(head=head, checkpoint=checkpoint)
         start = bisect_right(log, checkpoint, key=_ts)
@@ -148,7 +153,3 @@ class MemoryRecords:
             raise RecordConflictError
         self._records[document_key, name] = StoredRecord(text, new)
         return new
-
-
-def _ts(element: RawElement) -> int:
-    return element.ts

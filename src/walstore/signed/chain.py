@@ -244,6 +244,11 @@ def link(signed: bytes, *, author_pubkey: str, author_signature: str) -> str:
     key, signature = decode_public_key(author_pubkey), decode_signature(author_signature)
     if key is None or signature is None:
         raise MalformedError("author proof", "the key or signature is not in the strict form")
+    return link_decoded(signed, key=key, signature=signature)
+
+
+def link_decoded(signed: bytes, *, key: bytes, signature: bytes) -> str:
+    """The same for a key and a signature that were decoded before."""
     return _link(_DOMAIN + key, signature, signed)
 
 

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from binascii import a2b_base64, b2a_base64
+from functools import lru_cache
 
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64
@@ -53,6 +54,12 @@ def decode_hex(text: object) -> bytes | None:
 
 def decode_public_key(text: object) -> bytes | None:
     """The raw Ed25519 key, or None if the text is not one spelling of a usable key."""
+    # The same few keys come over and over again.
+    return _decoded_key(text) if type(text) is str and len(text) == 2 * KEY_BYTES else None
+
+
+@lru_cache(maxsize=256)
+def _decoded_key(text: str) -> bytes | None:
     raw = decode_hex(text)
     return None if raw in SMALL_ORDER_KEYS else raw
 

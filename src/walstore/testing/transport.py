@@ -91,7 +91,7 @@ class Place(NamedTuple):
     def body(self, data: dict[str, Any], document_key: str = _KEY) -> Body:
         """An element, signed."""
         proof = sign_append(document_key, data, self.identity)
-        return Body(data, canonical_bytes(data), *proof)
+        return Body(canonical_bytes(data), *proof)
 
     async def append(self, data: dict[str, Any], document_key: str = _KEY) -> int:
         """Sign and append."""

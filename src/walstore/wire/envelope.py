@@ -112,10 +112,9 @@ def inner_packed(
     own_replica: str, runs: Sequence[Run], message: str | None = None
 ) -> dict[str, Any]:
     """The version-2 body, the part that is sealed."""
-    replicas, *rows = pack_ops(runs)
-    table = ["" if replica == own_replica else replica for replica in replicas]
-    body: dict[str, Any] = {"ops": [table, *rows]}
-    return body if message is None else {**body, "x": {"message": message}}
+    packed = pack_ops(runs)
+    packed[0] = ["" if replica == own_replica else replica for replica in packed[0]]
+    return {"ops": packed} if message is None else {"ops": packed, "x": {"message": message}}
 
 
 def outer_starfish(sealed: Mapping[str, Any], header: Header | None) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""The commonest element of all, read at a glance: one run that was typed, or one removed element.
+"""The commonest element of all, read at a glance and written so: one run that was typed, or one
+removed element.
 
     {"author":…,"body":{"ops":[[""],ROW]},"prev":…,"seq":…,"session":…,"v":2}
     ROW: [0,list,0,counter,0,anchor,text] or [1,list,0,counter,0,target]
@@ -14,27 +15,37 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TypeAlias, cast
+from typing import NamedTuple, TypeAlias, cast
 
 from walstore.canon import canonical_text, parse
 from walstore.crdt.packed_ops import is_scalar_text
 from walstore.crdt.runs import Insert, Remove, Run
 from walstore.errors import MalformedError
+from walstore.wire.envelope import Header
 from walstore.wire.limits import SESSION_SIZE_MAX
 
 # Fifteen digits are below 2^53 whatever they are, even with the size of an element added to them.
 _COUNT = r"[1-9][0-9]{0,14}+"
 
+
+def _shape(character: str, text: str) -> str:
+    """The pattern of a keystroke: of the characters in its strings, and of the text in it."""
+    return (
+        rf'\{{"author":"({character}*+)","body":\{{"ops":\[\[""\],\[(?:'
+        rf'0,"({character}*+)",0,({_COUNT}),0,(0|{_COUNT}),"({text})"'
+        rf'|1,"({character}*+)",0,({_COUNT}),0,({_COUNT})'
+        rf')\]\]\}},(?:"prev":"({character}{{64}})",)?'
+        rf'"seq":({_COUNT}),"session":"({character}{{1,{SESSION_SIZE_MAX}}}+)","v":2\}}'
+    )
+
+
 # A line is matched whole, as a keystroke or as anything else, so that matches and lines go in step.
 # Of texts with a quotation mark only the one that is nothing else is matched.
-_LINE = re.compile(
-    r'^(?:\{"author":"([^"]*+)","body":\{"ops":\[\[""\],\[(?:'
-    rf'0,"([^"]*+)",0,({_COUNT}),0,(0|{_COUNT}),"([^"]++|\\")"'
-    rf'|1,"([^"]*+)",0,({_COUNT}),0,({_COUNT})'
-    r')\]\]\},(?:"prev":"([^"]{64})",)?'
-    rf'"seq":({_COUNT}),"session":"([^"]{{1,{SESSION_SIZE_MAX}}}+)","v":2\}}|.*)$',
-    re.MULTILINE,
-)
+_LINE = re.compile("^(?:" + _shape('[^"]', r'[^"]++|\\"') + "|.*)$", re.MULTILINE)
+
+# A single one, without any escape.
+_PLAIN = r'[^"\\\x00-\x1f]'
+_SINGLE = re.compile(_shape(_PLAIN, f"{_PLAIN}++"))
 
 # What the pattern finds, empty where there is nothing: the author; list, counter, anchor and text
 # of an insert; list, counter and target of a remove; `prev`, `seq` and the session.
@@ -100,6 +111,80 @@ class Typing:
         for insert, pieces in inserts:
             insert.values = "".join(pieces)
         return runs
+
+
+class Keystroke(NamedTuple):
+    """A single keystroke.
+
+    Attributes:
+        author: Whose it says it is.
+        session: The session nonce.
+        seq: Its seq.
+        prev: The link to the author's previous element, or None.
+        run: What was typed or removed.
+        end: The counter after its last one.
+    """
+
+    author: str
+    session: str
+    seq: int
+    prev: str | None
+    run: Insert | Remove
+    end: int
+
+
+def read_keystroke(text: bytes) -> Keystroke | None:
+    """What a single keystroke says; None if the data of an element is none, or has an escape."""
+    try:
+        found = _SINGLE.fullmatch(text.decode())
+    except UnicodeDecodeError:
+        return None
+    if found is None:
+        return None
+    author, name, at, anchor, typed, remove_name, remove_at, target, prev, seq, session = (
+        found.groups("")
+    )
+    own = f"{author}:{session}"
+    run: Insert | Remove
+    if target:
+        counter, end = int(remove_at), int(remove_at) + 1
+        run = Remove(remove_name, own, counter, own, int(target))
+    else:
+        counter, after = int(at), int(anchor)
+        end = counter + len(typed)
+        run = Insert(name, own, counter, own if after else "", after, typed)
+    return Keystroke(author, session, int(seq), prev or None, run, end)
+
+
+def write_keystroke(run: Run, author: str, header: Header) -> bytes | None:
+    """The canonical data of a keystroke; None if it is none, or if something has to be escaped."""
+    own = f"{author}:{header.session}"
+    text = ""
+    if type(run) is Insert:
+        if type(run.values) is not str or (run.after_counter and run.after_replica != own):
+            return None
+        text = run.values
+        row = f'0,"{run.list}",0,{run.counter},0,{run.after_counter},"{text}"'
+    elif type(run) is Remove:
+        if run.target_replica != own or run.size != 1 or run.step != 1:
+            return None
+        row = f'1,"{run.list}",0,{run.counter},0,{run.target_counter}'
+    else:
+        return None
+    spelled = f"{run.list}{header.session}{text}"
+    if (
+        run.replica != own
+        or header.seen
+        or not spelled.isprintable()
+        or '"' in spelled
+        or "\\" in spelled
+    ):
+        return None
+    prev = "" if header.prev is None else f'"prev":"{header.prev}",'
+    return (
+        f'{{"author":"{author}","body":{{"ops":[[""],[{row}]]}},{prev}'
+        f'"seq":{header.seq},"session":"{header.session}","v":2}}'
+    ).encode()
 
 
 def read_keystrokes(texts: Sequence[bytes]) -> list[Typing]:
