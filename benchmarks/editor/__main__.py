@@ -39,8 +39,8 @@ class Target(NamedTuple):
     ms_max: float
 
 
-# A frame for each key and each edit of others, one more for what pastes twenty lines. How many edits
-# of others a frame shows is up to them.
+# A frame for each key and for each edit of others, one more for what pastes twenty lines. How many
+# edits of others a frame shows is up to them.
 _FRAME_MS = 16.0
 _TARGETS = [
     *[Target(Setting(10_000, 5), kind, _FRAME_MS) for kind in (*_KINDS[:4], _EACH)],
