@@ -560,6 +560,12 @@ async def test_who_connects_while_a_relay_stops_is_sent_away(turns: int) -> None
                 assert await asyncio.get_running_loop().sock_recv(late, 1) == b""
 
 
+async def test_a_relay_that_has_stopped_still_says_where_it_was() -> None:
+    async with Relay.serve(MemoryLog()) as relay:
+        where = relay.url, relay.port
+    assert (relay.url, relay.port) == where
+
+
 async def refusal_of(port: int, path: str = "/", **headers: str) -> int | None:
     try:
         async with connect(f"ws://127.0.0.1:{port}{path}", additional_headers=headers):

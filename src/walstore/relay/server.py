@@ -140,6 +140,7 @@ class Relay:
         )
         self._penalties = Penalties(pause_ms=limits.penalty_ms)
         self._server: Server | None = None
+        self._address = ("", 0)
 
     @classmethod
     @asynccontextmanager
@@ -229,6 +230,7 @@ class Relay:
                 ping_timeout=told.ping_interval_ms / 1000,
                 close_timeout=told.drain_ms_max / 1000,
             )
+            relay._address = next(iter(relay._server.sockets)).getsockname()[:2]
             try:
                 yield relay
             finally:
@@ -254,15 +256,13 @@ class Relay:
 
     @property
     def port(self) -> int:
-        """The port that it listens on."""
-        assert self._server is not None
-        return int(next(iter(self._server.sockets)).getsockname()[1])
+        """The port that it listens on, or has listened on."""
+        return self._address[1]
 
     @property
     def url(self) -> str:
-        """Where clients connect."""
-        assert self._server is not None
-        host = next(iter(self._server.sockets)).getsockname()[0]
+        """Where clients connect, or have connected."""
+        host = self._address[0]
         return f"ws://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     # ── connections ────────────────────────────────────────────────────────────────────
