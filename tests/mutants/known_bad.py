@@ -40,8 +40,8 @@ KNOWN_BAD = [
         "W01",
         "adopting a snapshot does not advance the clock",
         "walstore/crdt/crdt.py",
-        "        self._registers, self.lists, self._maps, self.counter = content\n",
-        "        self._registers, self.lists, self._maps, _ = content\n",
+        "        self._registers, self.folded, self._maps, self.counter = content\n",
+        "        self._registers, self.folded, self._maps, _ = content\n",
     ),
     KnownBad(
         "W03",
