@@ -234,10 +234,14 @@ class DocumentClient:
             self._trace(self.name, "keys", f"{keys.current_epoch} {opened}")
 
     async def exclude(self, revoked: Mapping[str, Mapping[str, int]]) -> None:
-        """Learn who was revoked."""
-        self.revoked = dict(revoked)
+        """Learn who was revoked; what cannot be read anew now is to be learned later."""
+        before, self.revoked = self.revoked, dict(revoked)
         if self.document is not None:
-            await self.document.reread()
+            try:
+                await self.document.reread()
+            except (TransportError, asyncio.CancelledError):
+                self.revoked = before
+                raise
             self._trace(self.name, "reread")
 
     async def recover(self) -> None:
