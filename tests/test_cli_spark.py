@@ -45,6 +45,14 @@ def test_it_tells_its_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert "'fly' is not a command" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", [["spark", "archive"], ["archive", "run"]])
+def test_who_says_nothing_is_told_what_to_say(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command) == 2
+    assert "say what to archive, and where to, in a file: --config" in capsys.readouterr().err
+
+
 def test_without_the_extra_it_says_how_to_get_it() -> None:
     # In a process of its own: here it may be loaded already.
     code = (

@@ -33,6 +33,7 @@ from walstore.archive.config_section import ConfigError, Section, dictionary, kn
 from walstore.archive.manifest import PARTS_MAX
 from walstore.archive.orphans import GRACE_MS
 from walstore.archive.policy import Policy, PolicyError
+from walstore.errors import UsageError
 
 __all__ = [
     "ConfigError",
@@ -44,6 +45,7 @@ __all__ = [
 ]
 
 ENVIRONMENT = "WALSTORE_ARCHIVE_"
+CONFIG_VARIABLE = f"{ENVIRONMENT}CONFIG"
 
 CONFIG_BYTES_MAX = 2**20
 
@@ -176,6 +178,17 @@ class Settings:
     report: ReportSettings | None = None
 
 
+class NothingToArchiveError(UsageError):
+    """Nobody has said what is to be archived, or where to."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "say what to archive, and where to, in a file: --config archive.toml; it has at least"
+            " source.relay or source.database, source.identity, archive.table and the url of one of"
+            " the destinations (docs/archive.md shows one)"
+        )
+
+
 def load_settings(
     path: Path | None, *, environ: Mapping[str, str], changes: Sequence[str] = ()
 ) -> Settings:
@@ -192,6 +205,8 @@ def load_settings(
     found = {} if path is None else _read_toml(path)
     for place, text in [*_of_environment(environ), *map(_of_flag, changes)]:
         _put(found, place, text)
+    if path is None and not found:
+        raise NothingToArchiveError
     return read_settings(found, directory=Path() if path is None else path.parent)
 
 

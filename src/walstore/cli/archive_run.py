@@ -18,7 +18,7 @@ from pathlib import Path
 
 import anyio
 
-from walstore.archive.config import ENVIRONMENT, Settings, load_settings
+from walstore.archive.config import CONFIG_VARIABLE, Settings, load_settings
 from walstore.archive.feed_source import FeedSource
 from walstore.archive.http import Front, serving
 from walstore.archive.service import Service
@@ -29,7 +29,6 @@ from walstore.cli.archive_report import reporting
 from walstore.cli.arguments import CommandParser
 from walstore.cli.logs import log_to_stderr
 from walstore.cli.relay import ListenError
-from walstore.errors import UsageError
 from walstore.net.websocket import WebSocketTransport
 from walstore.relay.config import LOG_LEVELS
 from walstore.relay.reading import opened_source
@@ -37,29 +36,14 @@ from walstore.signed.identity import Identity
 
 _logger = logging.getLogger("walstore.archive")
 
-CONFIG_VARIABLE = "WALSTORE_ARCHIVE_CONFIG"
-
-
-class NothingToArchiveError(UsageError):
-    """Nobody has said what is to be archived, or where to."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "say what to archive, and where to, in a file: --config archive.toml; it has at least"
-            " source.relay or source.database, source.identity, archive.table and the url of one of"
-            " the destinations (docs/archive.md shows one)"
-        )
-
 
 def run(arguments: Sequence[str]) -> int:
     """Carry out `walstore archive run …`; the exit code."""
     flags = parser_of(arguments[0]).parse_args(arguments[1:])
     environ = dict(os.environ)
-    config = flags.config or environ.pop(CONFIG_VARIABLE, None)
-    environ.pop(CONFIG_VARIABLE, None)
+    named = environ.pop(CONFIG_VARIABLE, None)
+    config = flags.config or named
     path = None if config is None else Path(config)
-    if path is None and not flags.set and not any(each.startswith(ENVIRONMENT) for each in environ):
-        raise NothingToArchiveError
     settings = load_settings(path, environ=environ, changes=flags.set)
     log_to_stderr(flags.log_level, as_json=flags.log_json)
     directory = Path() if path is None else path.parent

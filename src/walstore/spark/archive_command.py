@@ -20,7 +20,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from walstore.archive.config import Settings, TableSettings, load_settings
+from walstore.archive.config import CONFIG_VARIABLE, Settings, TableSettings, load_settings
 from walstore.canon import canonical_text
 from walstore.errors import UsageError
 from walstore.spark.command_session import command_session
@@ -30,8 +30,6 @@ from walstore.spark.work import Ran
 
 _logger = logging.getLogger("walstore.spark")
 
-CONFIG_VARIABLE = "WALSTORE_ARCHIVE_CONFIG"
-
 # Rejections that are logged one by one.
 _SHOWN_MAX = 10
 
@@ -40,8 +38,8 @@ def run(arguments: Sequence[str]) -> int:
     """Carry out `walstore spark archive …`; the exit code."""
     flags = _parser().parse_args(arguments)
     environ = dict(os.environ)
-    config = flags.config or environ.get(CONFIG_VARIABLE)
-    environ.pop(CONFIG_VARIABLE, None)
+    named = environ.pop(CONFIG_VARIABLE, None)
+    config = flags.config or named
     # Tasks run in directories of their own: paths are whole from here on.
     path = None if config is None else Path(config).absolute()
     settings = load_settings(path, environ=environ, changes=flags.set)
