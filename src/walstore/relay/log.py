@@ -15,11 +15,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from hashlib import sha256
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from walstore.errors import StorageError
 
 Kind = Literal["element", "snapshot"]
+
+# Readers of one document that are known; of more, those who read last.
+READERS_MAX: Final = 1_000
 
 
 class LogError(StorageError):
@@ -323,7 +326,11 @@ class RelayLog(Protocol):
         ...
 
     async def note_readers(self, marks: Sequence[ReaderMark]) -> None:
-        """Remember how far readers are; a mark replaces that reader's former one."""
+        """Remember how far readers are; a mark replaces that reader's former one.
+
+        Whoever reads cannot fill a database: a mark of a document that nobody has written to is
+        not kept, and of one that very many read, `READERS_MAX` are.
+        """
         ...
 
     async def readers(self, document: str) -> list[ReaderMark]:

@@ -16,6 +16,7 @@ from typing import Any
 from walstore.canon import canonical_bytes, parse
 from walstore.relay.frontier import undominated
 from walstore.relay.log import (
+    READERS_MAX,
     Accepted,
     Bootstrap,
     Conflict,
@@ -282,7 +283,13 @@ class MemoryLog:
     async def note_readers(self, marks: Sequence[ReaderMark]) -> None:
         """Remember how far readers are; a mark replaces that reader's former one."""
         for mark in marks:
-            self._readers.setdefault(mark.document, {})[mark.key] = mark
+            if mark.document in self._documents:
+                self._readers.setdefault(mark.document, {})[mark.key] = mark
+        for document in {mark.document for mark in marks}:
+            known = self._readers.get(document, {})
+            last = sorted(known, key=lambda key: (-known[key].seen_ms, key))
+            for key in last[READERS_MAX:]:
+                del known[key]
 
     async def readers(self, document: str) -> list[ReaderMark]:
         """The readers of a document that are known."""

@@ -28,6 +28,7 @@ from psycopg.pq import TransactionStatus
 from walstore.relay import postgres_queries as queries
 from walstore.relay.frontier import undominated
 from walstore.relay.log import (
+    READERS_MAX,
     Accepted,
     Bootstrap,
     Conflict,
@@ -382,6 +383,8 @@ class PostgresLog:
         if newest:
             rows = transposed([with_checksum(mark) for mark in newest.values()])
             await self._change(queries.PUT_READERS, rows)
+            documents = sorted({mark.document for mark in marks})
+            await self._change(queries.FORGET_READERS, (documents, READERS_MAX))
 
     async def readers(self, document: str) -> list[ReaderMark]:
         """The readers of a document that are known."""

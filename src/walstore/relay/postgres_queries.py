@@ -185,11 +185,23 @@ GROUP BY document
 # Sorted, so that two processes that note the same readers wait for each other in one order.
 PUT_READERS: Final = """
 INSERT INTO walstore_readers (document, key, checkpoint, seen_ms, checksum)
-SELECT * FROM unnest(%b::text[], %b::text[], %b::bigint[], %b::bigint[], %b::bytea[])
+SELECT marks.* FROM unnest(%b::text[], %b::text[], %b::bigint[], %b::bigint[], %b::bytea[])
     AS marks (document, key, checkpoint, seen_ms, checksum)
+WHERE EXISTS (
+    SELECT 1 FROM walstore_documents AS documents WHERE documents.document = marks.document
+)
 ORDER BY marks.document COLLATE "C", marks.key COLLATE "C"
 ON CONFLICT (document, key) DO UPDATE SET
     checkpoint = excluded.checkpoint, seen_ms = excluded.seen_ms, checksum = excluded.checksum
+"""
+FORGET_READERS: Final = """
+DELETE FROM walstore_readers AS readers USING (
+    SELECT document, key, row_number() OVER (
+        PARTITION BY document ORDER BY seen_ms DESC, key COLLATE "C"
+    ) AS place
+    FROM walstore_readers WHERE document = ANY(%b::text[])
+) AS ranked
+WHERE ranked.place > %b AND (readers.document, readers.key) = (ranked.document, ranked.key)
 """
 READERS: Final = """
 SELECT document, key, checkpoint, seen_ms, checksum FROM walstore_readers

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from walstore.canon import canonical_text
 from walstore.relay.log import (
+    READERS_MAX,
     Accepted,
     Conflict,
     NewElement,
@@ -284,10 +285,16 @@ def trim(connection: sqlite3.Connection, state: State, min_seq: int) -> tuple[No
 def note_readers(
     connection: sqlite3.Connection, state: State, readers: Sequence[ReaderMark]
 ) -> tuple[None, State]:
-    """Remember how far readers are."""
+    """Remember how far the readers of documents that there are have come."""
     connection.executemany(
-        "INSERT OR REPLACE INTO readers VALUES (?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO readers SELECT ?1, ?2, ?3, ?4, ?5"
+        " WHERE EXISTS (SELECT 1 FROM documents WHERE key = ?1)",
         [sealed(tuple(mark)) for mark in readers],
+    )
+    connection.executemany(
+        "DELETE FROM readers WHERE rowid IN (SELECT rowid FROM readers WHERE document = ?"
+        " ORDER BY seen_ms DESC, key LIMIT -1 OFFSET ?)",
+        [(document, READERS_MAX) for document in {mark.document for mark in readers}],
     )
     return None, state
 

@@ -24,6 +24,7 @@ from itertools import pairwise
 from typing import Any
 
 from walstore.relay.log import (
+    READERS_MAX,
     Accepted,
     Conflict,
     Event,
@@ -897,6 +898,7 @@ class RelayLogContract:
     # ── readers, grants, settings ──────────────────────────────────────────────────────
 
     async def test_a_readers_mark_replaces_its_former_one(self, log: RelayLog) -> None:
+        await log.append([*elements(1, "a"), *elements(1, "b")], NOW_MS)
         marks = [ReaderMark("a", ALICE, 10, 1), ReaderMark("a", BOB, 20, 2)]
         await log.note_readers([*marks, ReaderMark("b", ALICE, 30, 3)])
         assert sorted(await log.readers("a")) == sorted(marks)
@@ -907,8 +909,29 @@ class RelayLogContract:
         await log.note_readers([])
 
     async def test_of_marks_in_one_call_the_last_counts(self, log: RelayLog) -> None:
+        await log.append(elements(1, "a"), NOW_MS)
         await log.note_readers([ReaderMark("a", ALICE, 10, 1), ReaderMark("a", ALICE, 20, 2)])
         assert await log.readers("a") == [ReaderMark("a", ALICE, 20, 2)]
+
+    async def test_who_reads_what_nobody_wrote_leaves_nothing_behind(self, log: RelayLog) -> None:
+        await log.append(elements(1, "a"), NOW_MS)
+        odd = [ReaderMark(key, ALICE, 10, 1) for key in ("", "b", "a/", "A", "a ")]
+        await log.note_readers([*odd, ReaderMark("a", ALICE, 10, 1)])
+        assert [await log.readers(mark.document) for mark in odd] == [[]] * len(odd)
+        assert await log.readers("a") == [ReaderMark("a", ALICE, 10, 1)]
+
+    async def test_of_very_many_readers_those_who_read_last_are_known(self, log: RelayLog) -> None:
+        await log.append([*elements(1, "a"), *elements(1, "b")], NOW_MS)
+        await log.note_readers([ReaderMark("b", ALICE, 1, 1), ReaderMark("a", "first", 1, 1)])
+        many = [ReaderMark("a", f"{n:064x}", 10, 2 + n) for n in range(READERS_MAX)]
+        await log.note_readers(many[1:])
+        assert len(await log.readers("a")) == READERS_MAX
+        await log.note_readers(many)
+        assert sorted(await log.readers("a")) == many
+        again = ReaderMark("a", "first", 5, 10**6)
+        await log.note_readers([again])
+        assert sorted(await log.readers("a")) == sorted([*many[1:], again])
+        assert await log.readers("b") == [ReaderMark("b", ALICE, 1, 1)]
 
     async def test_a_grant_replaces_an_older_one(self, log: RelayLog) -> None:
         old, new = _grant(at=1, roles=["read"]), _grant(at=2, roles=["read", "write"])
