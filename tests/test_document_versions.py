@@ -111,14 +111,18 @@ async def test_a_message_is_kept_by_what_is_sent_again() -> None:
     ("message", "error"), [(1, NotJsonError), ("x" * (MESSAGE_SIZE_MAX + 1), ValueTooLargeError)]
 )
 async def test_what_is_no_message_is_refused_and_nothing_sealed(message: Any, error: Any) -> None:
-    alice = await opened(MemoryTransport(), ALICE)
+    log = MemoryTransport()
+    alice = await opened(log, ALICE)
     alice.set_field("title", 1)
     with pytest.raises(error):
         await alice.commit(message=message)
     with pytest.raises(error):
         alice.seal(message=message)
     assert not alice.unsent
-    assert await alice.commit(message="") is not None
+    longest = "x" * MESSAGE_SIZE_MAX
+    assert await alice.commit(message=longest) is not None
+    reader = await opened(log, BOB)
+    assert [version.message for version in reader.history()] == [longest]
     assert await alice.commit(message="") is None
 
 
