@@ -115,7 +115,7 @@ def _read_keystrokes(text: bytes) -> None:
                 assert header is not None
                 assert header.session == typing.session
                 whole.fold_runs(read_packed(data["body"], typing.author, header).runs)
-            assert quick.canonical_state() == whole.canonical_state()
+            assert quick.export_packed() == whole.export_packed()
 
 
 def _read_packed_ops(text: bytes) -> None:

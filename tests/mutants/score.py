@@ -18,7 +18,10 @@ from tests.mutants.tree import Ending, Tree, copied
 
 
 class Area(NamedTuple):
-    """Modules that have one purpose, and the tests that are to notice faults in them."""
+    """Modules that have one purpose, and the tests that are to notice faults in them.
+
+    Tests that take long come last: what others notice never gets to them.
+    """
 
     modules: Sequence[str]
     tests: Sequence[str]
@@ -53,23 +56,23 @@ AREAS = {
             "tests/test_crdt_malformed.py",
             "tests/test_crdt_vectors.py",
             "tests/test_packed_ops.py",
+            "tests/test_weaknesses.py",
             "tests/test_document_malformed.py",
             "tests/test_document_attacks.py",
             "tests/test_document_keystrokes.py",
-            "tests/test_weaknesses.py",
         ],
     ),
     "queue": Area(
         ["walstore/document/outbox.py", "walstore/document/sealing.py"],
         [
-            "tests/test_document_commit.py",
+            "tests/test_weaknesses.py",
             "tests/test_document_refused.py",
             "tests/test_document_versions.py",
-            "tests/test_document_attacks.py",
-            "tests/test_document_keystrokes.py",
             "tests/test_store_refused.py",
             "tests/test_store_offline.py",
-            "tests/test_weaknesses.py",
+            "tests/test_document_attacks.py",
+            "tests/test_document_keystrokes.py",
+            "tests/test_document_commit.py",
         ],
     ),
 }
