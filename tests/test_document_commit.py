@@ -34,6 +34,7 @@ from tests.rigged import (
     state_of,
     write_starfish,
 )
+from walstore.canon import canonical_bytes, parse
 from walstore.document import (
     Body,
     Event,
@@ -621,6 +622,32 @@ async def test_the_largest_value_that_is_taken_fits(name: str, wire: str, seal: 
     await doc.commit()
     assert len(log.received[0].canonical) <= limit_of(wire)
     assert (await read_fresh(log, encryptor=sealing(seal), on_author_error="skip")).materialize()
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_a_value_is_taken_up_to_the_size_that_a_refusal_names(wire: str) -> None:
+    doc = await opened(RiggedLog(), wire=wire)
+    with pytest.raises(ValueTooLargeError) as refused:
+        doc.set_field("x", "x" * limit_of(wire))
+    largest = "x" * (refused.value.limit - len('""'))
+    doc.set_field("x", largest)
+    with pytest.raises(ValueTooLargeError):
+        doc.set_field("x", largest + "x")
+    assert doc.materialize() == {"x": largest}
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("name", sorted(EDITS_OF_ONE_VALUE))
+async def test_what_is_sent_is_canonical_whatever_the_value_is(name: str, wire: str) -> None:
+    log = RiggedLog()
+    doc = await opened(log, wire=wire)
+    for value in (1.0, 1e21, -0.0, 5e-324, "é\x7f\u2028", {"b": [1.5], "a": None}, [], True):
+        EDITS_OF_ONE_VALUE[name](doc, value)
+        await doc.commit()
+        (body,) = log.received
+        assert body.canonical == canonical_bytes(parse(body.canonical))
+        log.received.clear()
+    assert (await read_fresh(log)).materialize() == doc.materialize()
 
 
 NAMED: dict[str, Callable[[WalDocument, str], None]] = {

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tomllib
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 from secrets import token_bytes
 from typing import Any
@@ -502,6 +503,25 @@ async def test_what_was_pruned_while_a_store_was_away_is_no_hole_in_its_file(
             await pull(ben)
     async with store_of(BEN, None, path) as ben:
         assert ben.materialize() == {"one": 1, "two": 2, "three": 3}
+
+
+async def test_what_a_snapshot_covers_is_waited_for_no_longer(tmp_path: Path) -> None:
+    transport, snapshots, path = PrunedTransport(), MemorySnapshots(), tmp_path / "ben.wal"
+    async with store_of(BEN, Unread(transport), path, autocommit_ms=None) as ben:
+        ben["one"] = 1
+        await ben.commit()
+        assert ben.document.unconfirmed == 1
+    async with store_of(ADA, transport, snapshots=snapshots, autocommit_ms=None) as ada:
+        await ada.snapshot()
+        ada["two"] = 2
+        await ada.commit()
+        transport.floor = 1
+    async with store_of(BEN, transport, path, snapshots=snapshots, autocommit_ms=None) as ben:
+        await ben.pull()
+        assert ben.materialize() == {"one": 1, "two": 2}
+        assert (ben.status.unsent, ben.document.unconfirmed) == (0, 0)
+    with closing(sqlite3.connect(path)) as file:
+        assert file.execute("SELECT count(*) FROM bodies").fetchone() == (0,)
 
 
 async def test_a_file_whose_state_is_gone_and_cannot_be_made_again_is_read_anew(
