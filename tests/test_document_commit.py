@@ -641,7 +641,8 @@ async def test_a_value_is_taken_up_to_the_size_that_a_refusal_names(wire: str) -
 async def test_what_is_sent_is_canonical_whatever_the_value_is(name: str, wire: str) -> None:
     log = RiggedLog()
     doc = await opened(log, wire=wire)
-    for value in (1.0, 1e21, -0.0, 5e-324, "é\x7f\u2028", {"b": [1.5], "a": None}, [], True):
+    values: list[Any] = [1.0, 1e21, -0.0, 5e-324, "é\x7f\u2028", {"b": [1.5], "a": None}, [], True]
+    for value in values:
         EDITS_OF_ONE_VALUE[name](doc, value)
         await doc.commit()
         (body,) = log.received

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager, closing, nullcontext
 from pathlib import Path
 from secrets import token_bytes
 from typing import Any
@@ -204,6 +204,17 @@ class Unread:
 
     async def pull(self, document_key: str, checkpoint: int) -> list[Any]:
         raise TransportError("away", retryable=True)
+
+
+class Unanswered(Unread):
+    """One that does not even answer."""
+
+    def __init__(self, transport: MemoryTransport) -> None:
+        self._transport = transport
+
+    async def append(self, document_key: str, body: Any) -> int:
+        await self._transport.append(document_key, body)
+        raise TransportError("no answer", retryable=True)
 
 
 async def test_what_a_relay_acknowledged_and_lost_is_sent_again(tmp_path: Path) -> None:
@@ -505,12 +516,17 @@ async def test_what_was_pruned_while_a_store_was_away_is_no_hole_in_its_file(
         assert ben.materialize() == {"one": 1, "two": 2, "three": 3}
 
 
-async def test_what_a_snapshot_covers_is_waited_for_no_longer(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_answered", [True, False])
+async def test_what_a_snapshot_covers_is_waited_for_no_longer(
+    tmp_path: Path, is_answered: bool
+) -> None:
     transport, snapshots, path = PrunedTransport(), MemorySnapshots(), tmp_path / "ben.wal"
-    async with store_of(BEN, Unread(transport), path, autocommit_ms=None) as ben:
+    unread = Unread(transport) if is_answered else Unanswered(transport)
+    async with store_of(BEN, unread, path, autocommit_ms=None) as ben:
         ben["one"] = 1
-        await ben.commit()
-        assert ben.document.unconfirmed == 1
+        with nullcontext() if is_answered else pytest.raises(TransportError):
+            await ben.commit()
+        assert (ben.status.unsent, ben.document.unconfirmed) == (not is_answered, 1)
     async with store_of(ADA, transport, snapshots=snapshots, autocommit_ms=None) as ada:
         await ada.snapshot()
         ada["two"] = 2

@@ -68,6 +68,7 @@ AREAS = {
             "tests/test_weaknesses.py",
             "tests/test_document_refused.py",
             "tests/test_document_versions.py",
+            "tests/test_document_pruning.py",
             "tests/test_store_refused.py",
             "tests/test_store_offline.py",
             "tests/test_document_attacks.py",
