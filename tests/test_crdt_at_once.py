@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from walstore.crdt import WalCrdt, Writer, to_runs
+from walstore.crdt import Change, ListChanged, WalCrdt, Writer, to_runs
 from walstore.crdt.convert import to_run
 from walstore.crdt.crdt import BUILD_RUNS_MIN
 from walstore.crdt.runs import Insert, Remove, Run
@@ -87,6 +87,27 @@ def test_inserts_of_characters_are_laid_out_as_they_would_be_folded(seed: int) -
     at_once.fold(ops)
     fold_each(one_by_one, ops)
     assert at_once.export_state() == one_by_one.export_state(), "the order of arrival is the same"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_is_laid_out_is_told_as_it_would_be_shown(seed: int) -> None:
+    chance = random.Random(seed)
+    document, changes = WalCrdt(), list[Change]()
+    document.fold(in_some_order(chance, plain_inserts(chance)), changes)
+    shown: list[Any] = []
+    for change in changes:
+        assert isinstance(change, ListChanged)
+        shown[change.position : change.position + change.removed] = change.inserted
+    assert shown == document.list_values(NAME)
+
+
+def test_what_shows_nothing_is_told_as_nothing() -> None:
+    document, changes = WalCrdt(), list[Change]()
+    document.fold([insert("a", 1, "", "x"), insert("a", 2, "1@a", "y")])
+    document.fold([insert("a", 3, "9@nobody", "z")], changes)
+    assert changes == []
+    document.fold([insert("nobody", 9, "", "n")], changes)
+    assert changes == [ListChanged(NAME, 0, 0, ["n", "z"])]
 
 
 def altered(op: dict[str, Any], **members: Any) -> dict[str, Any]:

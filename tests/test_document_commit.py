@@ -50,6 +50,7 @@ from walstore.document import (
 )
 from walstore.errors import NameRefusedError, TransportError, UsageError
 from walstore.sealed import ContentKeys, NativeEncryptor, PlainEncryptor, SealContext
+from walstore.wire.envelope import read_header
 from walstore.wire.limits import (
     BATCH_OPS_MAX,
     BATCH_REMOVES_MAX,
@@ -629,6 +630,7 @@ async def test_a_value_is_taken_up_to_the_size_that_a_refusal_names(wire: str) -
     doc = await opened(RiggedLog(), wire=wire)
     with pytest.raises(ValueTooLargeError) as refused:
         doc.set_field("x", "x" * limit_of(wire))
+    assert refused.value.size == limit_of(wire) + len('""')
     largest = "x" * (refused.value.limit - len('""'))
     doc.set_field("x", largest)
     with pytest.raises(ValueTooLargeError):
@@ -921,6 +923,25 @@ async def test_what_waits_when_the_key_epoch_moves_on_is_sealed_anew_and_counts_
     fresh = await read_fresh(log, encryptor=encryptor_of(1, 2))
     assert fresh.values("list") == [1, 2, 3]
     assert not fresh.detected_gaps()
+    assert_each_session_counts_without_a_hole(log)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_many_that_wait_when_the_key_epoch_moves_on_stay_a_chain(wire: str) -> None:
+    log = RiggedLog()
+    encryptor = encryptor_of(1)
+    doc = await opened(log, encryptor=encryptor, wire=wire)
+    for number in range(3):
+        doc.push("list", number)
+        doc.seal()
+    encryptor.adopt(keys(1, 2))
+    await doc.commit()
+    fresh = await read_fresh(log, encryptor=encryptor_of(2))
+    assert fresh.values("list") == [0, 1, 2]
+    links = [link_of(element) for element in log.elements]
+    headers = [read_header(element["data"]) for element in log.elements]
+    assert [header and header.prev for header in headers] == [None, *links[:-1]]
+    assert len(links) == 3
     assert_each_session_counts_without_a_hole(log)
 
 
