@@ -126,7 +126,7 @@ class Sealer:
         self._session = session
         self._encryptor = encryptor
         self._profile = profile
-        self._is_chained = is_chained or profile is Profile.PACKED
+        self._is_chained = is_chained
         # Whether elements are packed, and not sealed.
         self._is_plain = profile is Profile.PACKED and type(encryptor) is PlainEncryptor
         # The largest element that this profile writes, to whatever relay.
