@@ -224,6 +224,8 @@ async def test_what_a_relay_acknowledged_and_lost_is_sent_again(tmp_path: Path) 
         store["title"] = "Plans"
         await store.commit()
         assert (store.status.unsent, store.document.unconfirmed) == (0, 1)
+    async with store_of(ADA, None, tmp_path / "ada.wal") as store:
+        assert (store.status.unsent, store.document.unconfirmed) == (0, 1), "its file knows, too"
     transport._logs.clear()
     transport._known.clear()
     async with store_of(ADA, transport, tmp_path / "ada.wal", autocommit_ms=0) as store:
