@@ -1657,3 +1657,13 @@ async def test_ts_increases_whatever_the_clock_does(log: RelayLog) -> None:
             now_ms[0] += jump
             places.append((await anna.append(ANNA, DOCUMENT, {"n": number})).result["ts"])
         assert places == sorted(set(places))
+
+
+async def test_who_reads_what_nobody_wrote_leaves_nothing_behind() -> None:
+    log = MemoryLog()
+    async with Relay.serve(log) as relay, speaking(relay.url, ANNA) as anna:
+        await anna.append(ANNA, "notes/a", {"n": 1})
+        for number, document in enumerate(["notes/a", "notes/b", "anything/else"]):
+            await anna.follow(document, ref=f"live {number}")
+    assert [mark.key for mark in await log.readers("notes/a")] == [ANNA.public_key]
+    assert await log.readers("notes/b") == await log.readers("anything/else") == []
