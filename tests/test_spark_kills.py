@@ -37,7 +37,7 @@ from walstore.signed import Identity
 
 pytest.importorskip("pyspark", reason="the extra spark is not installed")
 
-KILLS = int(os.environ.get("WALSTORE_SPARK_KILLS", "4"))
+KILLS = int(os.environ.get("WALSTORE_SPARK_KILLS", "2"))
 SEED = int(os.environ.get("WALSTORE_SPARK_KILLS_SEED", "0")) or time.time_ns() % 10**6
 MODES = ("folded", "sealed")
 DOCUMENTS = 40
