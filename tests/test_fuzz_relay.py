@@ -53,7 +53,7 @@ BATCH = 50
 # One frame, in milliseconds of the processor.
 FRAME_MS_MAX = 50.0
 # What may be left of thousands of frames: caches that are bounded, and what was good and is kept.
-BLOCKS_PER_FRAME_MAX = 0.03
+BLOCKS_PER_FRAME_MAX = 0.01
 GROWN_MIB_MAX = 10.0
 
 FAST = Limits(
@@ -162,7 +162,9 @@ async def test_a_relay_that_hears_nonsense_goes_on_as_if_it_had_not(
         rest = FRAMES - FRAMES // 5
         await attack(anna, chance, rest)
         gc.collect()
-        assert sys.getallocatedblocks() - blocks < 4_000 + rest * BLOCKS_PER_FRAME_MAX
+        grown = sys.getallocatedblocks() - blocks
+        print(f"{grown} more blocks after {rest} frames", end=", ")
+        assert grown < 4_000 + rest * BLOCKS_PER_FRAME_MAX
         assert resident_mib() - mib < GROWN_MIB_MAX
         await honest.append(BEN, "fuzz/honest", {"n": 1})
         # The attack was one: it was heard, and the relay was not spared by a limit.

@@ -113,7 +113,7 @@ async def _serve(settings: Settings) -> None:
             ) as relay:
                 _announce(settings, relay.url)
                 # What is loaded by now stays for good. Looking through it for garbage, time and
-                # again, would keep everybody waiting for some 30 ms each time.
+                # again, would keep everybody waiting for about 10 ms each time.
                 gc.freeze()
                 await stopped.wait()
                 _logger.info("stopping: answering what was taken, sending everybody home")
