@@ -47,6 +47,16 @@ def test_whatever_goes_wrong_everybody_agrees_in_the_end(level: str, seeds: int,
     assert result.hostile > result.seeds / 4
 
 
+# Those who could have told somebody that they were misled had been warned and wrote no more; and a
+# revocation that had to be read anew without a line.
+FAILED_ONCE = [4446, 25110, 1494]
+
+
+@pytest.mark.parametrize("seed", FAILED_ONCE)
+def test_what_failed_once_holds(seed: int) -> None:
+    assert simulate(seed).fault is None
+
+
 # ── one seed is one run ────────────────────────────────────────────────────────────────
 
 SAME = [("document", seed) for seed in (1, 2, 3, 4)] + [("fleet", seed) for seed in (1, 2, 3, 5)]
@@ -162,6 +172,11 @@ def forget_how_far_it_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(WalDocument, "_fell_behind", unmarked)
 
 
+def tell_nobody_what_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads what is hidden from others keeps it to themselves."""
+    monkeypatch.setattr(Outbox, "_newly_seen", lambda self: {})
+
+
 @pytest.mark.parametrize(
     "break_it",
     [
@@ -170,6 +185,7 @@ def forget_how_far_it_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
         leave_out_the_tail,
         believe_any_clock,
         forget_how_far_it_was_read,
+        tell_nobody_what_was_read,
     ],
     ids=lambda break_it: break_it.__name__,
 )

@@ -152,9 +152,7 @@ def _joined(parts: list[Any]) -> Values:
 def _removed_ranges(removes: Iterable[Remove], bases: dict[str, int]) -> list[tuple[int, int]]:
     ranges: list[tuple[int, int]] = []
     for remove in removes:
-        first = bases[remove.target_replica] + remove.target_counter
-        if remove.step < 0:
-            first -= remove.size - 1
+        first = bases[remove.target_replica] + remove.first_target
         ranges.append((first, first + remove.size))
     return ranges
 

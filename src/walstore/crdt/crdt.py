@@ -468,11 +468,20 @@ class WalCrdt:
         inserts: dict[str, list[Insert]] = {}
         removes: dict[str, list[Remove]] = {}
         entries: list[Run] = []
+        # Past the last element of each replica by now, and where one may be removed before it came.
+        ends: dict[str, int] = {}
+        early: set[str] = set()
         for run in runs:
             if isinstance(run, Insert):
                 inserts.setdefault(run.list, []).append(run)
+                end = ends.get(run.replica, 0)
+                if run.counter < end and run.list in removes:
+                    early.add(run.list)
+                ends[run.replica] = max(end, run.counter + len(run.values))
             elif isinstance(run, Remove):
                 removes.setdefault(run.list, []).append(run)
+                if run.first_target + run.size > ends.get(run.target_replica, 0):
+                    early.add(run.list)
             elif isinstance(run, Verbatim):
                 # What no run can say may need its place in between.
                 return runs
@@ -480,7 +489,7 @@ class WalCrdt:
                 entries.append(run)
         built: set[str] = set()
         for name, own in inserts.items():
-            if self._build_list(name, own, removes.get(name, []), changes):
+            if name not in early and self._build_list(name, own, removes.get(name, []), changes):
                 built.add(name)
         if built.issuperset(inserts) and built.issuperset(removes):
             return entries

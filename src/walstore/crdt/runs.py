@@ -144,6 +144,11 @@ class Remove(Record):
         self.size = size
         self.step = step
 
+    @property
+    def first_target(self) -> int:
+        """The lowest of the counters that it names; the others follow it."""
+        return self.target_counter if self.step > 0 else self.target_counter - self.size + 1
+
 
 class Set(Record):
     """Write a register."""

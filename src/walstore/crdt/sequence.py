@@ -334,7 +334,7 @@ class RunSequence:
         index = self._indexes.get(run.target_replica)
         if index is None:
             return False
-        first = run.target_counter if run.step > 0 else run.target_counter - run.size + 1
+        first = run.first_target
         end = counter = first + run.size
         if run.size > 1:
             # All of them have to be here before any of them goes.

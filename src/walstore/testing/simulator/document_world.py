@@ -171,15 +171,12 @@ class DocumentWorld:
         return is_documented(error, is_hostile=bool(self._rates.hostility))
 
     async def _check(self, there: list[DocumentClient]) -> None:
+        if self._rates.hostility:
+            await self._recover(there)
         truth = await self._truth()
         state = truth.crdt.canonical_state()
-        if self._rates.hostility:
-            await self._recover(there, state)
-            truth = await self._truth()
-            state = truth.crdt.canonical_state()
         for client in there:
-            document = client.document
-            assert document is not None
+            document = _document(client)
             demand(
                 document.crdt.canonical_state() == state,
                 f"{client.name} shows something else than the log: {document.materialize()} "
@@ -213,28 +210,46 @@ class DocumentWorld:
         )
         return await document.open()
 
-    async def _recover(self, there: list[DocumentClient], state: str) -> None:
-        """Whoever was misled must know; and having been told, must get everything back."""
-        held = {client.name: _held(client) for client in there}
-        anywhere = set().union(*held.values())
-        for client in there:
-            document = client.document
-            assert document is not None
-            if document.crdt.canonical_state() == state and not document.is_read_only:
-                continue
-            # What nobody has ever read can be withheld, and nobody can tell.
-            is_warned = document.is_read_only or document.detected_gaps()
-            is_attested = anywhere > held[client.name] or not self._is_hiding
-            demand(
-                bool(is_warned or not is_attested),
-                f"{client.name} was misled ({self._rates.hostility}), and nobody told it",
-            )
-            self._trace(client.name, "detected", self._rates.hostility)
+    async def _recover(self, there: list[DocumentClient]) -> None:
+        """Whoever was misled must be told; and having been told, must get everything back.
+
+        Who is warned writes nothing before they accept it. Others hear of what they have read
+        only then, so this goes on until nobody is warned any more.
+        """
+        for _ in there:
+            warned = [client for client in await self._misled(there) if _is_warned(client)]
+            if not warned:
+                break
+            for client in warned:
+                self._trace(client.name, "detected", self._rates.hostility)
+                await self._at(client, client.recover())
+            await self._catch_up(there)
+        for client in await self._misled(there):
+            self._trace(client.name, "could not know")
             await self._at(client, client.recover())
         for _ in range(_ROUNDS_MAX):
             for client in there:
                 await self._at(client, client.commit())
                 await self._at(client, client.pull())
+
+    async def _misled(self, there: list[DocumentClient]) -> list[DocumentClient]:
+        """Who shows something else than the log, or may not write; they must have been told."""
+        state = (await self._truth()).crdt.canonical_state()
+        # What only those have read who may not write can be withheld, and nobody can tell.
+        telling = [client for client in there if not _document(client).is_read_only]
+        told = set().union(*[_held(client) for client in telling])
+        misled = [
+            client
+            for client in there
+            if client not in telling or _document(client).crdt.canonical_state() != state
+        ]
+        for client in misled:
+            is_attested = not told <= _held(client) or not self._is_hiding
+            demand(
+                _is_warned(client) or not is_attested,
+                f"{client.name} was misled ({self._rates.hostility}), and nobody told it",
+            )
+        return misled
 
     def _check_elements(self, document: WalDocument, name: str) -> None:
         """Nothing was folded that must not be, and nothing twice; and that was told."""
@@ -277,7 +292,16 @@ class DocumentWorld:
             raise self._faults[0]
 
 
+def _document(client: DocumentClient) -> WalDocument:
+    assert client.document is not None
+    return client.document
+
+
+def _is_warned(client: DocumentClient) -> bool:
+    document = _document(client)
+    return document.is_read_only or bool(document.detected_gaps())
+
+
 def _held(client: DocumentClient) -> set[str]:
     """What a client has read in the log, by signature."""
-    assert client.document is not None
-    return {element.signature for element in client.document.elements()}
+    return {element.signature for element in _document(client).elements()}
