@@ -6,6 +6,9 @@ STAMP  := $(VENV)/.installed
 LIGHT  := $(VENV)/.installed-light
 JOBS   ?= 2
 
+# Tests start hundreds of processes: what one has compiled the next ones load.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Spark brings its own Java where there is none.
 SPARK  := $(if $(or $(JAVA_HOME),$(shell command -v java)),spark,spark-java)
 
@@ -19,9 +22,9 @@ FLEETS   := tests/test_simulator.py::test_whatever_goes_wrong_everybody_agrees_i
 .PHONY: test check compiled demo serve screenshot bench sim mutants torture clean
 
 ## test: everything that CI runs, cheapest first; the core in both forms
-test: check
+test: $(STAMP)
+	@$(MAKE) --no-print-directory --jobs $(JOBS) --output-sync check compiled
 	$(BIN)/pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder
-	@$(MAKE) --no-print-directory compiled
 	@if [ -d $(COMPILED)/lib ]; then \
 	  WALSTORE_EXPECT_COMPILED=1 PYTHONPATH=$(COMPILED)/lib $(BIN)/pytest -n $(JOBS) --dist loadgroup $(FLEETS) $(CORE); \
 	fi

@@ -43,7 +43,10 @@ def extensions() -> list[Extension]:
 
     paths = [str(path) for name in HOT for path in _modules(Path(name))]
     found: list[Extension] = mypycify(
-        ["--strict", *paths], opt_level="2", debug_level="0", target_dir=BUILD
+        ["--strict", f"--cache-dir={BUILD}/types", *paths],
+        opt_level="2",
+        debug_level="0",
+        target_dir=BUILD,
     )
     return found
 

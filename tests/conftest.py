@@ -46,6 +46,8 @@ def haste(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Backoff.__new__, "__defaults__", tuple(hasty))
 
 
+# Before pytest-xdist looks for groups.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the tests of a file together, and all that share the Spark session."""
     for item in items:
@@ -54,10 +56,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave what was collected alone: thousands of tests stay until the end.
+    """Thousands of tests stay until the end."""
+    _set_apart()
 
-    Whoever looks for garbage after every test would look through all of it.
-    """
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """So does what a file of tests has loaded."""
+    if nextitem is not None and nextitem.path != item.path:
+        _set_apart()
+
+
+def _set_apart() -> None:
+    """Leave what is there alone: whoever looks for garbage later would look through all of it."""
     gc.collect()
     gc.freeze()
 

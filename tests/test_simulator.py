@@ -47,9 +47,9 @@ def test_whatever_goes_wrong_everybody_agrees_in_the_end(level: str, seeds: int,
     assert result.hostile > result.seeds / 4
 
 
-# Those who could have told somebody that they were misled had been warned and wrote no more; and a
-# revocation that had to be read anew without a line.
-FAILED_ONCE = [4446, 25110, 1494]
+# Those who could have told somebody that they were misled had been warned and wrote no more, twice;
+# a revocation that had to be read anew without a line; a snapshot whose producer knew of one first.
+FAILED_ONCE = [4446, 25110, 1494, 6603]
 
 
 @pytest.mark.parametrize("seed", FAILED_ONCE)
@@ -59,7 +59,7 @@ def test_what_failed_once_holds(seed: int) -> None:
 
 # ── one seed is one run ────────────────────────────────────────────────────────────────
 
-SAME = [("document", seed) for seed in (1, 2, 3, 4)] + [("fleet", seed) for seed in (1, 2, 3, 5)]
+SAME = [("document", seed) for seed in (1, 2, 3, 4)] + [("fleet", seed) for seed in (1, 2)]
 
 
 def test_one_seed_is_one_run_in_this_process_and_in_any_other() -> None:

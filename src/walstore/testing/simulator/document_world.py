@@ -274,6 +274,9 @@ class DocumentWorld:
             return True
         if isinstance(event, Gap | Rejection) and event.author in self._revoked:
             return True
+        if isinstance(event, Rejection) and event.ts is None:
+            # A snapshot: its producer knew more of who was revoked than its reader, or less.
+            return bool(self._revoked)
         return isinstance(event, Displaced) and bool(self._revoked)
 
     async def _check_archive(self, truth: WalDocument) -> None:
