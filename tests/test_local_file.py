@@ -87,7 +87,9 @@ def test_an_element_that_is_there_already_is_left_as_it_is(path: Path) -> None:
         assert [found.data for found in file.page(0, 10)] == [b"first", b"{}"]
 
 
-@pytest.mark.parametrize("text", [b"", b"words " * 200_000, os.urandom(100_000)])
+@pytest.mark.parametrize(
+    "text", [b"", b"words " * 200_000, os.urandom(100_000)], ids=["none", "words", "noise"]
+)
 def test_the_state_is_the_last_one_that_was_put(path: Path, text: bytes) -> None:
     with open_file(path) as file:
         assert file.state() is None
