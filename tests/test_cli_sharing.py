@@ -199,6 +199,14 @@ def test_who_joins_without_a_network_is_told_to_join_again(ada: Home, bo: Home, 
     assert bo.ok("join", line).out == "notes\n"
 
 
+def test_what_comes_into_an_empty_document_is_counted(ada: Home, bo: Home, relay: str) -> None:
+    ada.ok("init", "notes", "--relay", relay)
+    let_in(ada, "notes", bo)
+    bo.ok("set", "notes", "title", "Picnic", "--sync")
+    assert ada.ok("sync", "notes", "--json").json["received"] == 1
+    assert ada.ok("sync", "notes", "--json").json["received"] == 0
+
+
 def test_following_keeps_a_document_in_step_and_leaves_it_to_others(
     ada: Home, bo: Home, relay: str
 ) -> None:

@@ -6,7 +6,9 @@ import argparse
 import asyncio
 import gc
 import getpass
+import select
 import signal
+import socket
 import sys
 from contextlib import nullcontext, suppress
 from dataclasses import replace
@@ -60,8 +62,27 @@ def run(options: argparse.Namespace) -> int:
     with running_relay() as url:
         joinable = replace(session, relay=url)
         print(f"To join, type in another terminal, in the same directory:\n\n{joinable.command}\n")
-        input("Enter begins; F3 shows this again. ")
+        wait_for_enter("Enter begins; F3 shows this again. ")
         return asyncio.run(edit(joinable, is_light=options.light))
+
+
+def wait_for_enter(prompt: str) -> None:
+    """Wait for a line, or for a signal: `input` misses one that comes before it reads.
+
+    Raises:
+        EOFError: There is no line any more.
+    """
+    woken, waker = socket.socketpair()
+    with woken, waker:
+        waker.setblocking(False)
+        before = signal.set_wakeup_fd(waker.fileno())
+        try:
+            print(prompt, end="", flush=True)
+            select.select([sys.stdin, woken], [], [])
+            if not sys.stdin.readline():
+                raise EOFError
+        finally:
+            signal.set_wakeup_fd(before)
 
 
 def serve(options: argparse.Namespace) -> int:

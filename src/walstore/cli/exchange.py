@@ -102,8 +102,15 @@ def _again(document: KnownDocument) -> str:
     return "walstore join, with the same invitation"
 
 
-async def exchange(document: KnownDocument, store: WalStore) -> Exchanged:
+async def exchange(
+    document: KnownDocument, store: WalStore, *, since: int | None = None
+) -> Exchanged:
     """Send what is unsent, and read what is new.
+
+    Args:
+        document: The document.
+        store: It, open.
+        since: What is above this `ts` is new; what was not here when it was opened, if left out.
 
     Raises:
         UnreachableError: There is no connection.
@@ -112,8 +119,9 @@ async def exchange(document: KnownDocument, store: WalStore) -> Exchanged:
         NotTheOwnersWordError: What it says about the members is somebody else's.
         TransportError: Something is not known to be stored, or cannot be read now.
     """
-    # Before anything is awaited: once the store is live, it reads by itself.
-    before, known = store.status.unsent, len(store.history())
+    # What was never opened before is read while it opens, and whatever is live reads by itself.
+    since = store.opened_at if since is None else since
+    before = store.status.unsent
     await _reach(document, store)
     await _settle(document, store)
     await _send(document, store)
@@ -121,7 +129,7 @@ async def exchange(document: KnownDocument, store: WalStore) -> Exchanged:
     own, after = store.identity.public_key, store.status
     if after.rollback is not None:
         raise RolledBackError(document, after.rollback)
-    received = [each for each in store.history()[known:] if each.author != own]
+    received = [each for each in store.history() if each.ts > since and each.author != own]
     return Exchanged(max(before - after.unsent, 0), len(received), after.unsent)
 
 

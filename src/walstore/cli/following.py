@@ -105,13 +105,17 @@ class _Exchanges:
         self._transport = transport
         self._is_json = is_json
         self._said = ""
+        # How far what was received is told: also what comes with an exchange that fails is told.
+        self._told: int | None = None
 
     async def make(self) -> None:
         """Make one; what fails and may pass is tried again the next time."""
         said = ""
         try:
             async with opened(self._document, relay=self._transport) as store:
-                exchanged = await exchange(self._document, store)
+                self._told = store.opened_at if self._told is None else self._told
+                exchanged = await exchange(self._document, store, since=self._told)
+                self._told = store.document.current_checkpoint
         except NotVerifiedError:
             raise
         except WalStoreError as error:

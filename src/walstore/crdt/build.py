@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
 from operator import add, le, lt
@@ -45,9 +45,14 @@ class _Pieces:
 
 
 def build_sequence(
-    inserts: InsertColumns, removes: Iterable[Remove]
+    inserts: InsertColumns, removes: list[Remove], places: list[int]
 ) -> PackedSequence | RunSequence | None:
     """Lay a list out.
+
+    Args:
+        inserts: What is inserted.
+        removes: What is removed of it.
+        places: Before which insert each of these came, if one may have come before its element.
 
     Returns:
         The list, or None if the ops have to be folded one by one.
@@ -64,7 +69,8 @@ def build_sequence(
     lives = None if pieces is None else _lives(pieces, removed)
     if pieces is None or lives is None:
         return None
-    return _laid_out(_by_age(pieces, lives, table), inserts)
+    early = list(zip(places, removes, strict=False))
+    return _laid_out(_by_age(pieces, lives, table), inserts, early)
 
 
 def build_text(inserts: InsertColumns) -> PackedSequence | RunSequence | None:
@@ -88,7 +94,7 @@ def build_text(inserts: InsertColumns) -> PackedSequence | RunSequence | None:
         rows = rows.arranged(sorted(range(len(stamps)), key=stamps.__getitem__))
         if not all(map(lt, rows.stamps, rows.stamps[1:])):
             return None
-    return _laid_out(rows, inserts)
+    return _laid_out(rows, inserts, [])
 
 
 def _arrivals(
@@ -102,6 +108,29 @@ def _arrivals(
             replica, start = own, counter
         end = counter + size
     yield replica, start, end
+
+
+def _arrivals_amid(
+    inserts: InsertColumns, removes: list[tuple[int, Remove]]
+) -> Iterator[tuple[str, int, int]]:
+    """The same, where whatever was removed before it came arrived with its remove."""
+    come: set[tuple[str, int]] = set()
+    waiting = 0
+    for place, (replica, first, values) in enumerate(
+        zip(inserts.replicas, inserts.counters, inserts.values, strict=True)
+    ):
+        while waiting < len(removes) and removes[waiting][0] <= place:
+            remove = removes[waiting][1]
+            waiting += 1
+            for offset in range(remove.size):
+                target = remove.target_counter + offset * remove.step
+                if (remove.target_replica, target) not in come:
+                    come.add((remove.target_replica, target))
+                    yield remove.target_replica, target, target + 1
+        for counter in range(first, first + len(values)):
+            if (replica, counter) not in come:
+                come.add((replica, counter))
+                yield replica, counter, counter + 1
 
 
 def _chains(inserts: InsertColumns, bases: dict[str, int]) -> _Pieces | None:
@@ -149,7 +178,7 @@ def _joined(parts: list[Any]) -> Values:
     return [value for part in parts for value in part]
 
 
-def _removed_ranges(removes: Iterable[Remove], bases: dict[str, int]) -> list[tuple[int, int]]:
+def _removed_ranges(removes: list[Remove], bases: dict[str, int]) -> list[tuple[int, int]]:
     ranges: list[tuple[int, int]] = []
     for remove in removes:
         first = bases[remove.target_replica] + remove.first_target
@@ -229,12 +258,17 @@ def _by_age(pieces: _Pieces, lives: list[int], table: list[str]) -> Rows:
     return rows.arranged(sorted(range(len(stamps)), key=stamps.__getitem__))
 
 
-def _laid_out(rows: Rows, inserts: InsertColumns) -> PackedSequence | RunSequence | None:
+def _laid_out(
+    rows: Rows, inserts: InsertColumns, removes: list[tuple[int, Remove]]
+) -> PackedSequence | RunSequence | None:
     """Rows that are given oldest first as a list; None if an anchor is not there, or newer."""
     order = _order(rows)
     if order is None:
         return None
-    arrived = partial(_arrivals, inserts.replicas, inserts.counters, list(map(len, inserts.values)))
+    sizes = list(map(len, inserts.values))
+    arrived = partial(_arrivals, inserts.replicas, inserts.counters, sizes)
+    if removes:
+        arrived = partial(_arrivals_amid, inserts, removes)
     values, lives = rows.values, rows.lives
     if set(map(type, values)) != {str}:
         return RunSequence(rows.arranged(order), arrived())

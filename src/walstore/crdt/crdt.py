@@ -468,7 +468,9 @@ class WalCrdt:
         inserts: dict[str, list[Insert]] = {}
         removes: dict[str, list[Remove]] = {}
         entries: list[Run] = []
-        # Past the last element of each replica by now, and where one may be removed before it came.
+        # Before which insert each remove came; past the last element of each replica by then; and
+        # where something may have been removed before it came.
+        places: dict[str, list[int]] = {}
         ends: dict[str, int] = {}
         early: set[str] = set()
         for run in runs:
@@ -480,6 +482,7 @@ class WalCrdt:
                 ends[run.replica] = max(end, run.counter + len(run.values))
             elif isinstance(run, Remove):
                 removes.setdefault(run.list, []).append(run)
+                places.setdefault(run.list, []).append(len(inserts.get(run.list, ())))
                 if run.first_target + run.size > ends.get(run.target_replica, 0):
                     early.add(run.list)
             elif isinstance(run, Verbatim):
@@ -489,7 +492,8 @@ class WalCrdt:
                 entries.append(run)
         built: set[str] = set()
         for name, own in inserts.items():
-            if name not in early and self._build_list(name, own, removes.get(name, []), changes):
+            before = places[name] if name in early else []
+            if self._build_list(name, own, removes.get(name, []), before, changes):
                 built.add(name)
         if built.issuperset(inserts) and built.issuperset(removes):
             return entries
@@ -510,12 +514,17 @@ class WalCrdt:
         return True
 
     def _build_list(
-        self, name: str, inserts: list[Insert], removes: list[Remove], changes: list[Change] | None
+        self,
+        name: str,
+        inserts: list[Insert],
+        removes: list[Remove],
+        places: list[int],
+        changes: list[Change] | None,
     ) -> bool:
         """Lay out a list that these ops begin; False if they have to be folded one by one."""
         if len(inserts) < BUILD_RUNS_MIN or name in self.lists or name == IGNORED_NAME:
             return False
-        sequence = build_sequence(InsertColumns.of(inserts), removes)
+        sequence = build_sequence(InsertColumns.of(inserts), removes, places)
         if sequence is None:
             return False
         self._begin_list(name, sequence, changes)

@@ -72,6 +72,8 @@ class Replica:
         # many of them were settled: one that arises meanwhile is not settled by an older answer.
         self._doubts = 1
         self._settled = 0
+        # The newest element that was here before anything came from elsewhere.
+        self.opened_at = 0 if file is None else file.head()
         # How many elements were handed out.
         self.count = 0
         # Whether something was handed out that is not kept: a state has to be, before anything is.

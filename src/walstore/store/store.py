@@ -899,6 +899,11 @@ class WalStore(StoreEditing):
         """How many elements of the log were read so far; it grows while the store opens."""
         return 0 if self._replica is None else self._replica.count
 
+    @property
+    def opened_at(self) -> int:
+        """The `ts` of the newest element that was here when the store was opened, 0 if none."""
+        return 0 if self._replica is None else self._replica.opened_at
+
     async def send(self) -> None:
         """Commit, for the syncer; whoever could not write is asked about once more."""
         if self._refusals is not None and self._refusals.is_of_author(self.document):
