@@ -4,7 +4,8 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 LIGHT  := $(VENV)/.installed-light
-JOBS   ?= 2
+# Tests wait for processes, disks and clocks: two processors have enough to do for three.
+JOBS   ?= 3
 
 # Tests start hundreds of processes: what one has compiled the next ones load.
 unexport PYTHONDONTWRITEBYTECODE

@@ -16,26 +16,31 @@ settings.load_profile("walstore")
 
 _SPARK = "spark"
 
-# What takes longest begins, so that nobody waits for it at the end.
+# What takes longest begins, so that nobody waits for it at the end. The first of those who need
+# Spark makes what makes Java start soon: the others come when that is done.
 _LONG = (
     _SPARK,
-    "test_spark_cluster.py",
     "test_simulator.py",
-    "test_spark_kills.py",
-    "test_archive_kills.py",
-    "test_textual_text_area.py",
-    "test_archive_interleavings.py",
     "test_store_kills.py",
     "test_relay_kills.py",
-    "test_promises.py",
+    "test_spark_cluster.py",
+    "test_spark_kills.py",
+    "test_archive_kills.py",
+    "test_textual_editor.py",
+    "test_textual_text_area.py",
+    "test_archive_interleavings.py",
+    "test_textual_memory.py",
     "test_relay_abuse.py",
     "test_soak.py",
     "test_mutants.py",
+    "test_textual_together.py",
+    "test_textual_leaving.py",
     "test_docs.py",
     "test_packaging.py",
     "test_compiled.py",
-    "test_textual_editor.py",
     "test_archive_writers.py",
+    "test_relay_log_postgres.py",
+    "test_wire_envelope.py",
 )
 
 
