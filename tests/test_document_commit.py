@@ -582,6 +582,39 @@ async def test_more_removes_than_one_element_may_hold_are_cut() -> None:
     assert (await read_fresh(log)).text("t") == ""
 
 
+async def test_as_many_as_one_element_may_hold_are_one_element() -> None:
+    log = RiggedLog()
+    doc = await opened(log)
+    doc.insert_text("t", 0, "x" * BATCH_REMOVES_MAX)
+    await doc.commit()
+    doc.remove_text("t", 0, BATCH_REMOVES_MAX)
+    await doc.commit()
+    doc.update({f"r{number}": number for number in range(BATCH_OPS_MAX)})
+    await doc.commit()
+    assert len(log.elements) == 3
+    fresh = await read_fresh(log)
+    assert fresh.text("t") == ""
+    assert fresh.field(f"r{BATCH_OPS_MAX - 1}") == BATCH_OPS_MAX - 1
+
+
+async def sealed_at_once(size: int) -> list[int]:
+    """The sizes of the elements that a text becomes."""
+    log = RiggedLog()
+    doc = await opened(log, encryptor=sealing("sealed"))
+    doc.insert_text("t", 0, "x" * size)
+    await doc.commit()
+    return [len(body.canonical) for body in log.received]
+
+
+async def test_what_is_sealed_leaves_room_for_a_longer_name_of_its_key() -> None:
+    fits, cut = 1, ELEMENT_BYTES_MAX
+    while cut - fits > 1:
+        middle = (fits + cut) // 2
+        fits, cut = (middle, cut) if len(await sealed_at_once(middle)) == 1 else (fits, middle)
+    (largest,) = await sealed_at_once(fits)
+    assert ELEMENT_BYTES_MAX - 128 < largest <= ELEMENT_BYTES_MAX - len(str(2**53))
+
+
 EDITS_OF_ONE_VALUE: dict[str, Callable[[WalDocument, Any], None]] = {
     "a register": lambda doc, value: doc.set_field("x", value),
     "a list item": lambda doc, value: doc.push("x", value),
@@ -623,6 +656,19 @@ async def test_the_largest_value_that_is_taken_fits(name: str, wire: str, seal: 
     await doc.commit()
     assert len(log.received[0].canonical) <= limit_of(wire)
     assert (await read_fresh(log, encryptor=sealing(seal), on_author_error="skip")).materialize()
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_a_name_is_taken_up_to_a_sixteenth_of_an_element(wire: str) -> None:
+    doc = await opened(RiggedLog(), wire=wire)
+    with pytest.raises(ValueTooLargeError) as refused:
+        doc.set_field("x" * limit_of(wire), 1)
+    assert refused.value.limit * 16 <= limit_of(wire) < (refused.value.limit + 8) * 16
+    largest = "x" * (refused.value.limit - len('""'))
+    doc.set_field(largest, 1)
+    with pytest.raises(ValueTooLargeError):
+        doc.set_field(largest + "x", 1)
+    assert doc.materialize() == {largest: 1}
 
 
 @pytest.mark.parametrize("wire", WIRES)
