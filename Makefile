@@ -22,9 +22,9 @@ FLEETS   := tests/test_simulator.py::test_whatever_goes_wrong_everybody_agrees_i
 
 .PHONY: test check compiled demo serve screenshot bench sim mutants torture clean
 
-## test: everything that CI runs, cheapest first; the core in both forms
+## test: everything that CI runs, checks first; the core in both forms
 test: $(STAMP)
-	@$(MAKE) --no-print-directory --jobs $(JOBS) --output-sync check compiled
+	@$(MAKE) --no-print-directory --jobs $(JOBS) --output-sync=line check compiled
 	$(BIN)/pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 	@if [ -d $(COMPILED)/lib ]; then \
 	  WALSTORE_EXPECT_COMPILED=1 PYTHONPATH=$(COMPILED)/lib $(BIN)/pytest -n $(JOBS) --dist loadgroup $(FLEETS) $(CORE); \
