@@ -306,13 +306,11 @@ class Outbox:
             log.adopt_own(sealed)
 
     def acknowledge(self, sealed: Sealed, ts: int) -> None:
-        """A relay says that it holds what was sent."""
+        """A relay says that it holds what was sent: the first that waits."""
+        assert self._sealed[0] is sealed, "whoever sends has the turn until the answer"
         if self._journal is not None:
             self._journal.acknowledge(sealed.link, ts)
-        if self._sealed[0] is sealed:
-            self._sealed.popleft()
-        else:
-            self._sealed.remove(sealed)
+        self._sealed.popleft()
         self._acknowledged[sealed.link] = sealed
 
     def confirm(self, log: DocumentLog) -> None:
