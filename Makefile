@@ -14,36 +14,40 @@ unexport PYTHONDONTWRITEBYTECODE
 SPARK  := $(if $(or $(JAVA_HOME),$(shell command -v java)),spark,spark-java)
 
 # The inner modules as C, beside a copy of all others: what a wheel built with WALSTORE_COMPILE=1 holds.
+# Tests run the same C, compiled quickly rather than to be quick.
 COMPILED := .cache/compiled
+COMPILE  ?= 1
+BUILT    := $(COMPILED)/$(COMPILE)
 HOT      := src/walstore/canon.py $(wildcard src/walstore/crdt/*.py src/walstore/reconcile/*.py)
 CORE     := tests/test_compiled.py tests/test_canon.py $(wildcard tests/test_crdt_*.py tests/test_packed_*.py \
             tests/test_reconcile_*.py tests/test_document_laws.py tests/test_document_bases.py)
-FLEETS   := tests/test_simulator.py::test_whatever_goes_wrong_everybody_agrees_in_the_end
+FAULTS   := tests/test_simulator.py::test_whatever_goes_wrong_all_documents_agree_in_the_end
 
-.PHONY: test check compiled demo serve screenshot bench sim mutants torture clean
+.PHONY: test check collected compiled demo serve screenshot bench sim mutants torture clean
 
 ## test: everything that CI runs, checks first; the core in both forms
 test: $(STAMP)
-	@$(MAKE) --no-print-directory --jobs $(JOBS) --output-sync=line check compiled
+	@$(MAKE) --no-print-directory --jobs $(JOBS) --output-sync=line check collected compiled COMPILE=quick
 	$(BIN)/pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 	@if [ -d $(COMPILED)/lib ]; then \
-	  WALSTORE_EXPECT_COMPILED=1 PYTHONPATH=$(COMPILED)/lib $(BIN)/pytest -n $(JOBS) --dist loadgroup $(FLEETS) $(CORE); \
+	  WALSTORE_EXPECT_COMPILED=1 WALSTORE_EXAMPLES=30 PYTHONPATH=$(COMPILED)/lib \
+	    $(BIN)/pytest -n $(JOBS) --dist loadgroup $(FAULTS) $(CORE); \
 	fi
 
 ## compiled: the inner modules as C, in .cache; nothing where there is no C compiler
 compiled: $(STAMP)
 	@rm -rf $(COMPILED)/lib
 	@if command -v $(CC) > /dev/null; then \
-	  $(MAKE) --no-print-directory $(COMPILED)/.built && \
-	  mkdir -p $(COMPILED)/lib && cp -r src/walstore $(COMPILED)/ext/. $(COMPILED)/lib; \
+	  $(MAKE) --no-print-directory $(BUILT)/.built && \
+	  mkdir -p $(COMPILED)/lib && cp -r src/walstore $(BUILT)/ext/. $(COMPILED)/lib; \
 	else \
 	  echo "Nothing is compiled, and the core is tested interpreted only: there is no C compiler ($(CC))."; \
 	fi
 
-$(COMPILED)/.built: setup.py $(HOT) | $(STAMP)
-	rm -rf $(COMPILED)/ext
-	@echo "Compiling the inner modules, once for each change of them: a few minutes …"
-	WALSTORE_COMPILE=1 $(BIN)/python setup.py --quiet build_ext --build-lib $(COMPILED)/ext
+$(BUILT)/.built: setup.py $(HOT) | $(STAMP)
+	rm -rf $(BUILT)/ext
+	@echo "Compiling the inner modules, once for each change of them: a minute or two …"
+	WALSTORE_COMPILE=$(COMPILE) $(BIN)/python setup.py --quiet build_ext --build-lib $(BUILT)/ext
 	@touch $@
 
 ## check: format, lint, types and layers
@@ -52,6 +56,11 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# What pytest makes of the tests' sources is made once, and not by each of its processes.
+collected: $(STAMP)
+	@mkdir -p .cache
+	@$(BIN)/pytest --collect-only --quiet --quiet > .cache/collected.txt || { cat .cache/collected.txt; exit 1; }
 
 ## demo: an embedded relay and the editor; without a terminal, a scripted session of two people
 demo: $(LIGHT)

@@ -2,6 +2,8 @@
 
 - The same source runs both ways; without the variable, or without a C compiler, the build is pure
   Python and works everywhere.
+- `WALSTORE_COMPILE=quick` has the C compiled quickly, and not to be quick: for tests, which need the
+  same C and no more.
 - `walstore.compiled` tells which of the two is running.
 """
 
@@ -21,6 +23,9 @@ HOT = ["src/walstore/canon.py", "src/walstore/crdt", "src/walstore/reconcile"]
 
 # The compiler, and what the hot modules import: it reads their types.
 NEEDED = ["mypy>=1.20,<1.21", "orjson>=3.10,<4", "rapidfuzz>=3.9,<4"]
+
+# For tests: most of the time, by far, goes into making the C faster.
+QUICK = "quick"
 
 # What mypyc writes and what the C compiler makes of it, out of the way of the sources.
 BUILD = ".cache/compiled/build"
@@ -44,7 +49,7 @@ def extensions() -> list[Extension]:
     paths = [str(path) for name in HOT for path in _modules(Path(name))]
     found: list[Extension] = mypycify(
         ["--strict", f"--cache-dir={BUILD}/types", *paths],
-        opt_level="2",
+        opt_level="0" if os.environ["WALSTORE_COMPILE"] == QUICK else "2",
         debug_level="0",
         target_dir=BUILD,
     )

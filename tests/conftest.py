@@ -1,6 +1,7 @@
 """What tests share, which of them run beside one another, and which begin."""
 
 import gc
+import os
 
 import pytest
 from hypothesis import settings
@@ -10,8 +11,10 @@ from walstore.net.backoff import Backoff
 
 __all__ = ["spark"]
 
-# On a machine that does something else, any example may take long.
-settings.register_profile("walstore", deadline=None)
+# How many examples a law is tried on that does not say it itself: others on every change, and many
+# for a release. On a machine that does something else, any example may take long.
+EXAMPLES = int(os.environ.get("WALSTORE_EXAMPLES", "60"))
+settings.register_profile("walstore", deadline=None, max_examples=EXAMPLES)
 settings.load_profile("walstore")
 
 _SPARK = "spark"

@@ -35,6 +35,9 @@ SMALL = (
     *("--conf", "spark.executor.memory=512m"),
     *("--conf", f"spark.executor.extraJavaOptions={QUICK}"),
     *("--conf", "spark.sql.shuffle.partitions=2"),
+    # What is soon done is not worth compiling.
+    *("--conf", "spark.sql.codegen.wholeStage=false"),
+    *("--conf", "spark.sql.codegen.factoryMode=NO_CODEGEN"),
     *("--conf", "spark.python.daemon.module=walstore.spark.daemon"),
     *("--driver-memory", "512m", "--driver-java-options", QUICK),
 )

@@ -74,7 +74,9 @@ def make(classes: Path) -> None:
     from walstore.spark.stream import ArchiveStream, StreamOptions
 
     keeping = f"{_QUICK} -XX:+UseSerialGC -XX:ArchiveClassesAtExit={classes}"
-    spark = spark_session("local[2]", settings={"spark.driver.extraJavaOptions": keeping})
+    spark = spark_session(
+        "local[2]", is_quick=True, settings={"spark.driver.extraJavaOptions": keeping}
+    )
     directory = Path(tempfile.mkdtemp(prefix="walstore-classes-"))
     try:
         bench = Bench(directory, spark)

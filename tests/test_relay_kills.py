@@ -7,7 +7,7 @@
 - On PostgreSQL two relays serve one database. One of them is killed, in turns; whoever follows the
   documents on the other one sees all that is stored, once and in order.
 
-`WALSTORE_RELAY_KILLS` says how many kills; the seed of the delays is printed.
+`WALSTORE_RELAY_KILLS` says how many kills of each kind; the seed of the delays is printed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from walstore.wire.frames import (
     Pull,
 )
 
-KILLS = int(os.environ.get("WALSTORE_RELAY_KILLS", "100"))
+KILLS = int(os.environ.get("WALSTORE_RELAY_KILLS", "0"))
 SEED = int(os.environ.get("WALSTORE_RELAY_KILLS_SEED", "0")) or time.time_ns() % 10**6
 
 WRITERS = 8
@@ -246,11 +246,12 @@ def documents() -> list[str]:
 class Campaign:
     """Relays that are killed one after the other, and who goes on writing."""
 
-    def __init__(self, forker: Forker, database: str, slots: int) -> None:
+    def __init__(self, forker: Forker, database: str, *, slots: int, kills: int) -> None:
         self._random = random.Random(SEED)
         self._forker = forker
         self._database = database
         self._slots = slots
+        self.kills = kills
         self.relays = Relays(slots)
         self.traffic = Traffic()
         self.writers = [Writer(number, self.relays, self.traffic) for number in range(WRITERS)]
@@ -282,11 +283,11 @@ class Campaign:
                 kills += 1
             else:
                 self.idle_kills += 1
-                assert self.idle_kills <= KILLS * IDLE_KILLS_MAX, "too little traffic"
+                assert self.idle_kills <= self.kills * IDLE_KILLS_MAX, "too little traffic"
             self.relays.set(slot, None)
             self._forker.kill(running[slot].number)
             running[slot] = await self.start(slot)
-            if kills == KILLS:
+            if kills == self.kills:
                 break
         return running[0]
 
@@ -370,7 +371,7 @@ async def settled(campaign: Campaign, url: str) -> Stored:
     stored = await read_all(url)
     resent = sum(writer.resent for writer in campaign.writers)
     print(
-        f"seed {SEED}: {KILLS} kills, {campaign.idle_kills} more of idle relays,"
+        f"seed {SEED}: {campaign.kills} kills, {campaign.idle_kills} more of idle relays,"
         f" {campaign.early_kills} of new ones, {campaign.starts_killed} of starting ones;"
         f" {campaign.traffic.acknowledged} elements, {resent} sent again"
     )
@@ -396,7 +397,7 @@ def cluster() -> Iterator[Cluster]:
 async def test_nothing_that_was_acknowledged_is_lost_when_a_relay_on_sqlite_is_killed(
     forker: Forker, tmp_path: Path
 ) -> None:
-    campaign = Campaign(forker, str(tmp_path / "relay.db"), slots=1)
+    campaign = Campaign(forker, str(tmp_path / "relay.db"), slots=1, kills=KILLS or 100)
     async with running(*campaign.writing()):
         last = await campaign.kill_all()
     check(campaign, await settled(campaign, last.url))
@@ -407,7 +408,7 @@ async def test_nothing_is_lost_or_seen_twice_when_one_of_two_relays_on_postgresq
 ) -> None:
     dsn = dict(pair.split("=", 1) for pair in cluster.new_database().split())
     database = f"postgresql://relay@/{dsn['dbname']}?host={quote(dsn['host'], safe='')}"
-    campaign = Campaign(forker, database, slots=2)
+    campaign = Campaign(forker, database, slots=2, kills=KILLS or 50)
     followers = [Follower(slot, campaign.relays) for slot in range(2)]
     async with running(*(follower.follow() for follower in followers)):
         async with running(*campaign.writing()):

@@ -111,6 +111,13 @@ PARTS = [
         (r"(\d+) histories agree, SEED", 1),
     ),
     Part(
+        "G4",
+        "examples of each law about a fold",
+        pytest("crdt_oracle", "crdt_writer", "packed_state", "document_folding", "document_undo"),
+        1_000,
+        "WALSTORE_EXAMPLES",
+    ),
+    Part(
         "G5",
         "sets of ops against the TypeScript fold",
         pytest("crdt_differential"),
