@@ -2,8 +2,8 @@
 
 - The same source runs both ways; without the variable, or without a C compiler, the build is pure
   Python and works everywhere.
-- `WALSTORE_COMPILE=quick` has the C compiled quickly, and not to be quick: for tests, which need the
-  same C and no more.
+- `WALSTORE_COMPILE=quick` has the C compiled quickly, and not to be quick: for tests, which need
+  the same C and no more.
 - `walstore.compiled` tells which of the two is running.
 """
 
