@@ -14,10 +14,10 @@ unexport PYTHONDONTWRITEBYTECODE
 SPARK  := $(if $(or $(JAVA_HOME),$(shell command -v java)),spark,spark-java)
 
 # The inner modules as C, beside a copy of all others: what a wheel built with WALSTORE_COMPILE=1 holds.
-# Tests run the same C, compiled quickly rather than to be quick.
 COMPILED := .cache/compiled
-COMPILE  ?= 1
-BUILT    := $(COMPILED)/$(COMPILE)
+COMPILE  := 1
+# The same C for tests, compiled quickly rather than to be quick.
+QUICK    := .cache/quick
 HOT      := src/walstore/canon.py $(wildcard src/walstore/crdt/*.py src/walstore/reconcile/*.py)
 CORE     := tests/test_compiled.py tests/test_canon.py $(wildcard tests/test_crdt_*.py tests/test_packed_*.py \
             tests/test_reconcile_*.py tests/test_document_laws.py tests/test_document_bases.py)
@@ -27,10 +27,11 @@ FAULTS   := tests/test_simulator.py::test_whatever_goes_wrong_all_documents_agre
 
 ## test: everything that CI runs, checks first; the core in both forms
 test: $(STAMP)
-	@$(MAKE) --no-print-directory --jobs $(JOBS) --output-sync=line check collected compiled COMPILE=quick
+	@$(MAKE) --no-print-directory --jobs $(JOBS) --output-sync=line check collected \
+	  compiled COMPILED=$(QUICK) COMPILE=quick
 	$(BIN)/pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder
-	@if [ -d $(COMPILED)/lib ]; then \
-	  WALSTORE_EXPECT_COMPILED=1 WALSTORE_EXAMPLES=30 PYTHONPATH=$(COMPILED)/lib \
+	@if [ -d $(QUICK)/lib ]; then \
+	  WALSTORE_EXPECT_COMPILED=1 WALSTORE_EXAMPLES=30 PYTHONPATH=$(QUICK)/lib \
 	    $(BIN)/pytest -n $(JOBS) --dist loadgroup $(FAULTS) $(CORE); \
 	fi
 
@@ -38,16 +39,16 @@ test: $(STAMP)
 compiled: $(STAMP)
 	@rm -rf $(COMPILED)/lib
 	@if command -v $(CC) > /dev/null; then \
-	  $(MAKE) --no-print-directory $(BUILT)/.built && \
-	  mkdir -p $(COMPILED)/lib && cp -r src/walstore $(BUILT)/ext/. $(COMPILED)/lib; \
+	  $(MAKE) --no-print-directory $(COMPILED)/.built && \
+	  mkdir -p $(COMPILED)/lib && cp -r src/walstore $(COMPILED)/ext/. $(COMPILED)/lib; \
 	else \
 	  echo "Nothing is compiled, and the core is tested interpreted only: there is no C compiler ($(CC))."; \
 	fi
 
-$(BUILT)/.built: setup.py $(HOT) | $(STAMP)
-	rm -rf $(BUILT)/ext
+$(COMPILED)/.built: setup.py $(HOT) | $(STAMP)
+	rm -rf $(COMPILED)/ext
 	@echo "Compiling the inner modules, once for each change of them: a minute or two …"
-	WALSTORE_COMPILE=$(COMPILE) $(BIN)/python setup.py --quiet build_ext --build-lib $(BUILT)/ext
+	WALSTORE_COMPILE=$(COMPILE) $(BIN)/python setup.py --quiet build_ext --build-lib $(COMPILED)/ext
 	@touch $@
 
 ## check: format, lint, types and layers
