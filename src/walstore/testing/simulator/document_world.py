@@ -7,8 +7,12 @@ from collections.abc import Mapping
 from random import Random
 
 from walstore.document import WalDocument
-from walstore.document.events import Displaced, Event, Gap, Rejection
-from walstore.document.faults import RejectedElementsError
+from walstore.document.events import Displaced, Event, Gap, Rejection, Rollback
+from walstore.document.faults import (
+    ReadOnlyError,
+    RejectedElementsError,
+    RollbackDetectedError,
+)
 from walstore.document.opening import PrunedLogError
 from walstore.errors import WalStoreError
 from walstore.relay.reading import LogSource
@@ -168,7 +172,17 @@ class DocumentWorld:
             return True
         if isinstance(error, RejectedElementsError) and self._revoked:
             return True
+        if isinstance(error, ReadOnlyError | RollbackDetectedError) and self._is_revoked(error):
+            return True
         return is_documented(error, is_hostile=bool(self._rates.hostility))
+
+    def _is_revoked(self, warning: ReadOnlyError | RollbackDetectedError | Rollback) -> bool:
+        """Whether what is gone is of somebody who was revoked.
+
+        A snapshot by who knew it already does not count what others have read, and those are warned
+        until they know it too.
+        """
+        return any(author[:8] in warning.reason for author in self._revoked)
 
     async def _check(self, there: list[DocumentClient]) -> None:
         if self._rates.hostility:
@@ -182,6 +196,7 @@ class DocumentWorld:
                 f"{client.name} shows something else than the log: {document.materialize()} "
                 f"instead of {truth.materialize()}",
             )
+            demand(not document.is_read_only, f"{client.name} may not write in a world at peace")
             demand(not document.has_unsent, f"{client.name} has unsent edits in a world at peace")
             demand(not document.unreadable, f"{client.name} cannot read everything")
             document.crdt.check()
@@ -274,6 +289,8 @@ class DocumentWorld:
             return True
         if isinstance(event, Gap | Rejection) and event.author in self._revoked:
             return True
+        if isinstance(event, Rollback):
+            return self._is_revoked(event)
         if isinstance(event, Rejection) and event.ts is None:
             # A snapshot: its producer knew more of who was revoked than its reader, or less.
             return bool(self._revoked)
