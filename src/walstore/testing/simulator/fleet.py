@@ -24,6 +24,7 @@ from walstore.testing.simulator.attacks import Attacker
 from walstore.testing.simulator.documents import CLOCK_ERROR_MS_MAX
 from walstore.testing.simulator.fleet_world import KEY, FleetWorld
 from walstore.testing.simulator.hub import Hub
+from walstore.testing.simulator.interposing import Node
 from walstore.testing.simulator.pipes import Network
 from walstore.testing.simulator.processes import (
     ArchiveProcess,
@@ -230,4 +231,5 @@ class Fleet(FleetWorld):
         self._tokens.contest(
             [token for token in writers if writers[token].startswith(f"{victim.name}#")]
         )
-        await victim.crash(chance, is_power_cut=False)
+        # Whoever sees to it may be the victim, and nobody can end itself and all else that it does.
+        begin(Node("world", self._scenario.seed), lambda: victim.crash(chance, is_power_cut=False))

@@ -16,6 +16,11 @@ from walstore.testing.simulator.scenario import EVERYTHING, Scenario, Selection
 from walstore.testing.simulator.trace import Trace
 from walstore.testing.simulator.verdicts import BrokenPromiseError, Outcome
 
+# How often tasks are told to end before something is wrong with them, and for how long they may
+# clean up in between.
+_CANCELS_MAX = 20
+_CLEANING_S = 60.0
+
 
 class Fleet(Protocol):
     """A run that can be made."""
@@ -128,18 +133,23 @@ def _run(loop: VirtualLoop, work: Callable[[], Coroutine[Any, Any, None]]) -> st
     except Exception as error:  # noqa: BLE001 - whatever it is, it is a fault
         return "".join(traceback.format_exception(error)).rstrip()
     finally:
-        _end(loop)
+        left = _end(loop)
+        problems += [f"{task} does not end, however often it is cancelled" for task in left]
     return problems[0] if problems else None
 
 
-def _end(loop: VirtualLoop) -> None:
-    """Let nothing be left of a run."""
-    tasks = asyncio.all_tasks(loop)
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+def _end(loop: VirtualLoop) -> Collection[asyncio.Task[Any]]:
+    """Let nothing be left of a run; what is left all the same."""
+    for _ in range(_CANCELS_MAX):
+        tasks = asyncio.all_tasks(loop)
+        if not tasks:
+            break
+        for task in tasks:
+            task.cancel()
+        # Who waits while it cleans up is told again.
+        loop.run_until_complete(asyncio.wait(tasks, timeout=_CLEANING_S))
     loop.run_until_complete(loop.shutdown_asyncgens())
+    return asyncio.all_tasks(loop)
 
 
 def _described(context: dict[str, Any]) -> str:
