@@ -60,10 +60,19 @@ def test_whatever_goes_wrong_a_whole_fleet_agrees_in_the_end(part: int) -> None:
 # and whose reader had read more, or less, of who was revoked.
 FAILED_ONCE = [4446, 25110, 1494, 6603, 30913]
 
+# One that was revoked by a step of its own, and never ended; one that was closing when its relay
+# came back with an older log.
+FLEETS_FAILED_ONCE = [200, 225]
+
 
 @pytest.mark.parametrize("seed", FAILED_ONCE)
 def test_what_failed_once_holds(seed: int) -> None:
     assert simulate(seed).fault is None
+
+
+@pytest.mark.parametrize("seed", FLEETS_FAILED_ONCE)
+def test_a_fleet_that_failed_once_holds(seed: int) -> None:
+    assert simulate(seed, level="fleet").fault is None
 
 
 # ── one seed is one run ────────────────────────────────────────────────────────────────

@@ -1119,10 +1119,12 @@ class WalStore(StoreEditing):
     def _network_changed(self) -> None:
         """What failed is tried again when a connection was made, not whenever something fails."""
         was_live, self._was_live = self._was_live, self._network_state == "live"
-        if self._was_live and not was_live and self._syncer is not None:
-            # Another relay may answer, or one that takes more by now, or one that was put back.
-            if self._replica is not None:
-                self._replica.doubt()
+        is_new = self._was_live and not was_live
+        # Another relay may answer, or one that takes more by now, or one that was put back.
+        if is_new and self._replica is not None:
+            # Also while the store closes: what it still sends must not hide what is gone there.
+            self._replica.doubt()
+        if is_new and self._syncer is not None:
             self._syncer.look()
             self.document.retry_refused()
             self._syncer.nudge()
