@@ -19,6 +19,7 @@ from walstore.document import WalDocument, opening
 from walstore.document.log import DocumentLog
 from walstore.document.outbox import Outbox
 from walstore.document.snapshot import Snapshot
+from walstore.testing.simulator import running
 from walstore.testing.simulator.__main__ import main
 from walstore.testing.simulator.campaign import Campaign, Failure, IdleError, run_campaign
 from walstore.testing.simulator.loop import StalledError, VirtualLoop
@@ -61,8 +62,8 @@ def test_whatever_goes_wrong_a_whole_fleet_agrees_in_the_end(part: int) -> None:
 FAILED_ONCE = [4446, 25110, 1494, 6603, 30913]
 
 # One that was revoked by a step of its own, and never ended; one that was closing when its relay
-# came back with an older log.
-FLEETS_FAILED_ONCE = [200, 225]
+# came back with an older log; and one whose disk was full when it was told to end.
+FLEETS_FAILED_ONCE = [200, 225, 297]
 
 
 @pytest.mark.parametrize("seed", FAILED_ONCE)
@@ -265,6 +266,16 @@ def test_a_day_passes_at_once() -> None:
     loop.run_until_complete(asyncio.sleep(24 * 3600))
     assert loop.time() >= 24 * 3600
     assert time.monotonic() - begun_s < 5
+    loop.close()
+
+
+def test_a_run_that_never_ends_is_a_fault_and_not_a_wait() -> None:
+    async def tick() -> None:
+        while True:
+            await asyncio.sleep(10)
+
+    loop = VirtualLoop()
+    assert "TimeoutError" in (running._run(loop, tick) or "")
     loop.close()
 
 

@@ -153,6 +153,7 @@ class Syncer:
                         await followed.wait()
                         await self._insist(synced.receive)
             except TransportError as error:
+                _end_if_told(error)
                 self._note(synced.receive, error)
                 await self._pause(_RETRY_S_MAX)
 
@@ -177,9 +178,11 @@ class Syncer:
                 done = await work()
             except PeerError as error:
                 # It is done all the same; what is wrong was told.
+                _end_if_told(error)
                 self._note(work, error)
                 return None
             except WalStoreError as error:
+                _end_if_told(error)
                 self._note(work, error)
                 await self._pause(_pause_s(error, wait_s))
                 wait_s = min(wait_s * 2, _RETRY_S_MAX)
@@ -207,6 +210,15 @@ class Syncer:
         finally:
             sleeping.cancel()
             nudged.cancel()
+
+
+def _end_if_told(error: WalStoreError) -> None:
+    """End, if what failed is what was to be done before the end: a full disk must not hide that
+    a task was cancelled.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError from error
 
 
 def _pause_s(error: WalStoreError, wait_s: float) -> float | None:

@@ -16,6 +16,9 @@ from walstore.testing.simulator.scenario import EVERYTHING, Scenario, Selection
 from walstore.testing.simulator.trace import Trace
 from walstore.testing.simulator.verdicts import BrokenPromiseError, Outcome
 
+# Of its own time, which passes quickly: whatever takes longer never ends.
+_RUN_S_MAX = 3600.0
+
 # How often tasks are told to end before something is wrong with them, and for how long they may
 # clean up in between.
 _CANCELS_MAX = 20
@@ -124,7 +127,8 @@ def _run(loop: VirtualLoop, work: Callable[[], Coroutine[Any, Any, None]]) -> st
     loop.set_exception_handler(lambda _, context: problems.append(_described(context)))
 
     async def main() -> None:
-        await work()
+        async with asyncio.timeout(_RUN_S_MAX):
+            await work()
 
     try:
         loop.run_until_complete(main())
