@@ -13,7 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.relay_clients import ANNA, BEN, CARL, PATIENCE_S, speaking
+from tests.relay_clients import (
+    ANNA,
+    BEN,
+    CARL,
+    PATIENCE_S,
+    revision_of,
+    snapshot_text,
+    speaking,
+)
 from tests.test_net_client import DOC, LOG, OTHER_LOG, Wire
 from tests.test_relay_session import (
     NOW_MS,
@@ -387,6 +395,10 @@ async def test_those_who_follow_a_document_and_ask_for_it_are_told_of_its_record
             await anna.write_record(DOCUMENT, "roster", "[]", None)
         second = await anna.write_record(DOCUMENT, "keyring", "[]", None)
         assert await ben.get(Kept, "live") == Kept("live", "keyring", second)
+        # A snapshot is no record, and as good a reason to look.
+        text = snapshot_text(CARL, DOCUMENT, upto_ts=0)
+        assert isinstance(await carl.put(DOCUMENT, text, replaces=None), Ok)
+        assert await ben.get(Kept, "live") == Kept("live", "snapshot", revision_of(text))
         # Who did not ask hears nothing of it, nor does anybody of another document.
         await carl.say(GetRecord("r", DOCUMENT, "roster"))
         await carl.get(Record, "r")

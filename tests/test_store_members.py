@@ -6,11 +6,16 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.stores import ADA, BEN, CAM, KEY, PATIENCE_S, free_port, until
+from walstore.canon import parse
 from walstore.document.document import ALLOW_ANY
+from walstore.document.events import Event, Rejection, Rollback
+from walstore.document.snapshot import SNAPSHOT_SUFFIX
+from walstore.errors import TransportError
 from walstore.net import WebSocketTransport
 from walstore.relay import MemoryLog, Relay, SqliteLog
 from walstore.relay.session import Session
@@ -19,6 +24,7 @@ from walstore.signed.card import Card
 from walstore.store.lookout import _LOOK_S_MAX, _LOOK_S_MIN, Lookout
 from walstore.store.shared import NotSharedError
 from walstore.store.store import WalStore
+from walstore.store.strangers import _HELD_MAX, Strangers
 from walstore.wire.frames import Hello
 
 
@@ -67,6 +73,15 @@ async def three(stack: AsyncExitStack, relay: Relay, is_sealed: bool) -> list[Wa
     return stores
 
 
+async def has_looked(store: WalStore) -> None:
+    """Return when nothing is left that a store wants to look at."""
+    await store.pull()
+    while store._lookout._wanted.is_set():
+        await asyncio.sleep(0)
+    async with store.sharing._lock:
+        pass
+
+
 def may_write(store: WalStore, who: Identity) -> bool:
     return store.sharing.membership.may_write(who.public_key)
 
@@ -98,20 +113,27 @@ async def test_the_first_edit_of_somebody_new_is_seen_where_the_relay_tells_noth
             ada.set_text("note", "A")
             await ada.flush()
             first = str(await ada.sharing.invite(Card.of(BEN)))
-            ben = await stack.enter_async_context(WalStore.join(first, identity=BEN))
+            noticed: list[Event] = []
+            ben = await stack.enter_async_context(
+                WalStore.join(first, identity=BEN, on_event=noticed.append)
+            )
             await until([ben], lambda: ben.text("note") == "A")
+            await has_looked(ben)
             second = str(await ada.sharing.invite(Card.of(CAM)))
             assert not may_write(ben, CAM)
             cam = await stack.enter_async_context(WalStore.join(second, identity=CAM))
             cam.set_text("note", "AC")
             await cam.flush()
             await until([ben], lambda: ben.text("note") == "AC")
+            # Ben has met a stranger, who turned out to be none.
+            assert noticed == []
 
 
 async def test_a_new_key_is_fetched_when_something_cannot_be_opened() -> None:
     with silent():
         async with Relay.serve(MemoryLog()) as relay, AsyncExitStack() as stack:
             ada, ben, _ = await three(stack, relay, True)
+            await has_looked(ben)
             keys = ben.sharing.keys
             await ada.sharing.rotate()
             assert ben.sharing.keys is keys
@@ -119,6 +141,85 @@ async def test_a_new_key_is_fetched_when_something_cannot_be_opened() -> None:
             await ada.flush()
             await until([ben], lambda: ben.text("note") == "sealed anew")
             assert ben.status.unreadable == 0
+
+
+async def test_what_is_sealed_with_a_former_key_is_seen_by_whoever_came_later() -> None:
+    async with Relay.serve(MemoryLog()) as relay, AsyncExitStack() as stack:
+        ada = await stack.enter_async_context(owned(relay, True))
+        ada.set_text("note", "A")
+        await ada.flush()
+        first = str(await ada.sharing.invite(Card.of(BEN)))
+        ben = await stack.enter_async_context(WalStore.join(first, identity=BEN))
+        await until([ben], lambda: ben.text("note") == "A")
+        await has_looked(ben)
+        with pytest.MonkeyPatch.context() as patched:
+            # Ben hears of nothing.
+            patched.setattr(ben._lookout, "told", lambda: None)
+            await ada.sharing.rotate()
+            second = str(await ada.sharing.invite(Card.of(CAM)))
+            cam = await stack.enter_async_context(WalStore.join(second, identity=CAM))
+            await until([cam], lambda: cam.text("note") == "A")
+            ben["title"] = "sealed as before"
+            await ben.flush()
+            assert epochs(await elements_of(relay)) == [1, 1]
+        await until([cam], lambda: cam.get("title") == "sealed as before")
+        assert cam.status.unreadable == 0
+        assert not cam.status.gaps
+
+
+async def test_who_comes_back_after_a_rotation_seals_nothing_with_the_former_key(
+    tmp_path: Path,
+) -> None:
+    port = free_port()
+    async with SqliteLog.open(tmp_path / "relay.db") as log, AsyncExitStack() as stack:
+        async with Relay.serve(log, port=port) as relay:
+            _, ben, _ = await three(stack, relay, True)
+        await until([ben], lambda: ben.status.state != "live")
+        for number in range(5):
+            ben[f"away-{number}"] = number
+            with pytest.raises(TransportError):
+                await ben.commit()
+        assert ben.status.unsent == 5
+        async with Relay.serve(log) as elsewhere, owned(elsewhere, True) as other:
+            await other.sharing.rotate()
+        async with Relay.serve(log, port=port) as relay:
+            await until([ben], lambda: not ben.status.unsent)
+            assert epochs(await elements_of(relay)) == [1, 2, 2, 2, 2, 2]
+
+
+async def test_a_snapshot_holds_what_somebody_new_has_written() -> None:
+    with silent():
+        async with Relay.serve(MemoryLog()) as relay, AsyncExitStack() as stack:
+            ada = await stack.enter_async_context(owned(relay, False))
+            ada.set_text("note", "A")
+            await ada.flush()
+            roles = ("write", "snapshot")
+            first = str(await ada.sharing.invite(Card.of(BEN), roles))
+            ben = await stack.enter_async_context(WalStore.join(first, identity=BEN))
+            await until([ben], lambda: ben.text("note") == "A")
+            await has_looked(ben)
+            second = str(await ada.sharing.invite(Card.of(CAM)))
+            async with WalStore.join(second, identity=CAM) as cam:
+                cam["title"] = "of somebody new"
+                await cam.flush()
+            await ben.snapshot()
+            async with WebSocketTransport(relay.url, identity=CAM) as transport:
+                stored = await transport.read(KEY + SNAPSHOT_SUFFIX)
+            assert stored is not None
+            assert isinstance(stored.document, dict)
+            assert stored.document["producedBy"] == BEN.public_key
+            assert "of somebody new" in str(stored.document["state"])
+
+
+async def elements_of(relay: Relay) -> list[Any]:
+    """What is in the log, as it was signed."""
+    page = await relay.log.page(KEY, 0, count_max=1000, bytes_max=2**20)
+    return [parse(row.data) for row in page.rows]
+
+
+def epochs(elements: list[Any]) -> list[int]:
+    """The key epochs that elements are sealed in."""
+    return [element["body"]["_epoch"] for element in elements]
 
 
 async def test_whoever_is_revoked_is_told_at_once_and_so_are_the_others(
@@ -212,6 +313,73 @@ async def test_an_app_is_told_who_has_part(relay: Relay) -> None:
         assert len(told) == 1
     with pytest.raises(NotSharedError):
         WalStore.open(KEY, identity=ADA).on_members(lambda _: None)
+
+
+async def test_elements_of_strangers_are_told_once_it_is_known_that_they_are(relay: Relay) -> None:
+    noticed: asyncio.Queue[Event] = asyncio.Queue()
+    async with owned(relay, False) as ada:
+        first = str(await ada.sharing.invite(Card.of(BEN)))
+        async with WalStore.join(first, identity=BEN, on_event=noticed.put_nowait) as ben:
+            await has_looked(ben)
+            stranger = Identity.from_seed(bytes([99]) * 32)
+            async with WalStore.open(
+                KEY, identity=stranger, relay=relay.url, writers=ALLOW_ANY
+            ) as noise:
+                noise["noise"] = 1
+                await noise.flush()
+            async with asyncio.timeout(PATIENCE_S):
+                event = await noticed.get()
+            assert isinstance(event, Rejection)
+            assert event.author == stranger.public_key
+            assert ben.status.rejected == (event,)
+    assert noticed.empty()
+
+
+async def test_what_could_not_be_looked_up_is_told_when_the_store_is_closed(relay: Relay) -> None:
+    noticed: list[Event] = []
+    async with owned(relay, False) as ada:
+        first = str(await ada.sharing.invite(Card.of(BEN)))
+        async with WalStore.join(first, identity=BEN, on_event=noticed.append) as ben:
+            await has_looked(ben)
+
+            async def away(*_: object) -> None:
+                raise TransportError("away", retryable=True)
+
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(ben.sharing._records, "read_record", away)
+                stranger = Identity.from_seed(bytes([99]) * 32)
+                async with WalStore.open(
+                    KEY, identity=stranger, relay=relay.url, writers=ALLOW_ANY
+                ) as noise:
+                    noise["noise"] = 1
+                    await noise.flush()
+                await until([ben], lambda: bool(ben.status.rejected))
+                await has_looked(ben)
+                assert noticed == []
+        assert [type(event) for event in noticed] == [Rejection]
+
+
+def test_of_many_strangers_those_who_find_no_room_are_told_at_once() -> None:
+    told: list[Event] = []
+    known: set[str] = set()
+    strangers = Strangers(known.__contains__, told.append)
+
+    def rejection(author: str | None) -> Rejection:
+        return Rejection(1, author, "its author may not write", {}, proven=True)
+
+    assert not strangers.hold(rejection(None))
+    assert not strangers.hold(Rollback("gone"))
+    held = [rejection(str(number)) for number in range(_HELD_MAX)]
+    assert all(strangers.hold(each) for each in held)
+    assert not strangers.hold(rejection("one more"))
+    known.add("7")
+    assert not strangers.hold(rejection("7"))
+    assert told == []
+    strangers.tell_all()
+    assert told == [each for each in held if each.author != "7"]
+    strangers.tell_all()
+    assert len(told) == _HELD_MAX - 1
+    assert strangers.hold(rejection("one more"))
 
 
 async def test_elements_of_strangers_do_not_keep_a_reader_looking(relay: Relay) -> None:

@@ -174,6 +174,38 @@ async def test_what_is_unsent_when_a_store_closes_is_sent_once_the_next_time(
             assert ben["todo"] == [0, 1, 2]
 
 
+@pytest.mark.parametrize("what", ["commit", "flush", "pull"])
+async def test_what_is_under_way_when_a_store_is_closed_says_what_became_of_it(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    class Slow(MemoryTransport):
+        def log_of(self, document_key: str) -> str:
+            return "0" * 32
+
+        async def _fail(self) -> Any:
+            asked.set()
+            await answer.wait()
+            raise TransportError("away", retryable=True)
+
+        async def append(self, document_key: str, body: Any) -> int:
+            return int(await self._fail())
+
+        async def pull(self, document_key: str, checkpoint: int) -> list[Any]:
+            return list(await self._fail() if store.status.state == "live" else [])
+
+    monkeypatch.setattr("walstore.store.store._CLOSE_S", 0)
+    store = store_of(ADA, Slow(), tmp_path / "ada.wal", autocommit_ms=None)
+    async with store:
+        store["a"] = 1
+        work = asyncio.ensure_future(getattr(store, what)())
+        await asked.wait()
+    answer.set()
+    with pytest.raises(TransportError, match="away"):
+        await work
+
+
 async def test_a_lost_answer_puts_nothing_into_the_log_twice(tmp_path: Path) -> None:
     class Deaf(MemoryTransport):
         async def append(self, document_key: str, body: Any) -> int:

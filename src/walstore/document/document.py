@@ -560,6 +560,14 @@ class WalDocument:
         return len(self._log.unreadable)
 
     @property
+    def outdated_ts(self) -> int:
+        """The `ts` of the newest element whose key epoch was over when it was read; 0 if none was.
+
+        Whoever gets no key but the current one sees what it says in a newer snapshot only.
+        """
+        return self._log.outdated_ts
+
+    @property
     def snapshot_verdict(self) -> SnapshotVerdict:
         """What became of the stored snapshot."""
         self._opened()
@@ -993,8 +1001,8 @@ class WalDocument:
         try:
             async with self._turns:
                 before = self._barrier()
-                stored = await self._source.stored_barrier()
-                if stored > before:
+                stored = await self._source.stored_snapshot()
+                if stored is not None and newest_cut(stored.cuts) > before:
                     await self._restart()
         finally:
             self._tell()
@@ -1109,20 +1117,37 @@ class WalDocument:
         self._stranded.let_go()
 
     async def retry_unreadable(self) -> int:
-        """Open what could not be opened before, after a new keyring was adopted.
+        """Open what could not be opened before: a new keyring was adopted, or a snapshot stored.
+
+        What a stored snapshot stands for needs no key any more: then the log is read from there.
 
         Returns:
             How many elements were folded.
+
+        Raises:
+            RejectedElementsError: Something was rejected; all that is good was folded.
+            SequenceGapError: Elements are missing, and `strict_sequence` was asked for.
+            TransportError: The snapshot cannot be read now; what the keys open was folded.
         """
         self._opened()
-        async with self._turns:
-            changes = Changes()
-            folded = self._note(self._log.read_again(changes))
-            self._follow(changes)
-            self._restore_order()
-        self._tell()
+        try:
+            async with self._turns:
+                changes = Changes()
+                folded = self._note(self._log.read_again(changes))
+                self._follow(changes)
+                self._restore_order()
+                if self._log.unreadable and await self._is_unreadable_covered():
+                    folded += await self._restart()
+        finally:
+            self._tell()
         self._raise()
         return folded
+
+    async def _is_unreadable_covered(self) -> bool:
+        """Whether a stored snapshot stands for something that cannot be opened."""
+        stored = await self._source.stored_snapshot()
+        oldest_ts = min(element.ts for element in self._log.unreadable.values())
+        return stored is not None and oldest_ts <= stored.upto_ts
 
     def _restore_order(self) -> None:
         """Fold anew if an element was folded late."""

@@ -140,6 +140,8 @@ class DocumentLog:
         self._entered_ts = 0
         # By link, in the order of the log.
         self.unreadable: dict[str, Element] = {}
+        # The newest element that was sealed in a key epoch that was over when it was read.
+        self.outdated_ts = 0
         # Whether something was folded in another order than the log's.
         self.is_out_of_order = False
         self._unproven: dict[str, _Candidate] = {}
@@ -505,6 +507,8 @@ class DocumentLog:
         if header is None and envelope.author_seq is not None:
             self._check_counted(element.author, None, envelope.author_seq)
         self._check_counters(envelope, element.ts)
+        if _is_outdated(element.data, self.encryptor):
+            self.outdated_ts = max(self.outdated_ts, element.ts)
         seq, runs, message = envelope.author_seq, envelope.runs, envelope.message
         entry = Entry(element, link, header, seq, runs, message)
         self._enter(entry, events)
@@ -646,6 +650,16 @@ def _chain_element(candidate: _Candidate) -> ChainElement:
     element, header = candidate.element, candidate.header
     session, seq, prev = ("", 0, None) if header is None else header[:3]
     return ChainElement(element.author, session, seq, prev, candidate.signed, element.signature)
+
+
+def _is_outdated(data: Mapping[str, Any], encryptor: Encryptor) -> bool:
+    """Whether an element that was opened is sealed in a key epoch that is over."""
+    current: int | None = getattr(encryptor, "current_epoch", None)
+    if current is None:
+        return False
+    sealed = data["body"] if data.get("v") == 2 else data
+    epoch: int = sealed.get("_epoch", current)
+    return epoch < current
 
 
 def _rejection(value: Any, reason: str, *, proven: bool = False) -> Rejection:

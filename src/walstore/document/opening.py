@@ -40,7 +40,6 @@ from walstore.document.snapshot import (
     Cut,
     ForeignSnapshotError,
     Snapshot,
-    newest_cut,
     read_snapshot,
     same_state,
 )
@@ -155,15 +154,15 @@ class Source:
             pool=self.pool,
         )
 
-    async def stored_barrier(self) -> Cut:
-        """Where the stored snapshot has let go of something last, if it is to be believed."""
+    async def stored_snapshot(self) -> Snapshot | None:
+        """The stored snapshot, if it can be opened and is to be believed."""
         stored = None
         if self.snapshot_store is not None:
             stored = await self.snapshot_store.read(self.snapshot_key)
         try:
-            return newest_cut(() if stored is None else self.read_snapshot(stored).cuts)
+            return None if stored is None else self.read_snapshot(stored)
         except (MalformedError, SealRejectedError, UnreadableError):
-            return newest_cut(())
+            return None
 
     def read_snapshot(self, stored: StoredSnapshot, *, is_strict: bool = True) -> Snapshot:
         """Check and open a stored snapshot; raises as `read_snapshot` does.

@@ -443,6 +443,7 @@ class Relay:
         match verdict:
             case Accepted():
                 peer.send(Ok(order.ref, {"revision": snapshot.id, "seq": verdict.seq}))
+                self._following.kept(order.document, "snapshot", snapshot.id)
                 self._feeds.wake()
             case Conflict():
                 current = {"revision": verdict.revision}

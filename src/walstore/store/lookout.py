@@ -1,6 +1,8 @@
 """When roster and keyring are looked at: whenever there is reason to, and not too often.
 
-- A relay that tells of a new record is heeded at once; so is a connection that was made anew.
+- A relay that tells of a new record is heeded at once; so is a connection that was made anew, and
+  nothing is read or sent over it before: it would be sealed with a key that is over, or taken for
+  that of a stranger.
 - What cannot be explained, an element of somebody unknown or one that cannot be opened, is a reason
   as well. Anybody can send such elements: if they turn out to be no news, the next look for the
   like of them waits longer.
@@ -14,6 +16,8 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Protocol
+
+from walstore.errors import PeerError, TransportError
 
 # Between two looks: after one that was told of, or has found something; and at last.
 _LOOK_S_MIN = 0.05
@@ -54,6 +58,38 @@ class Lookout:
         self._wanted = asyncio.Event()
         self._hurried = asyncio.Event()
         self._pause_s = 0.0
+        # Counts reasons to look before anything else, and how many of them are settled: one that
+        # arises meanwhile is not settled by an older answer.
+        self._doubts = 1
+        self._settled = 0
+        self._looking = asyncio.Lock()
+
+    def doubt(self) -> None:
+        """Much may have happened since the last look: look before anything else."""
+        self._doubts += 1
+
+    async def first(self, refresh: Callable[[], Awaitable[object]]) -> None:
+        """Look, if that is to be done before anything else.
+
+        Args:
+            refresh: Reads roster and keyring.
+
+        Raises:
+            TransportError: They cannot be read now, but may be soon.
+        """
+        async with self._looking:
+            doubts = self._doubts
+            if self._settled == doubts:
+                return
+            try:
+                await refresh()
+            except PeerError:
+                # What was known before counts. It is looked again, and told, when there is reason.
+                pass
+            except TransportError as error:
+                if error.retryable:
+                    raise
+            self._settled = doubts
 
     def told(self) -> None:
         """There is something new, somebody says."""

@@ -122,6 +122,7 @@ class Sharing:
         self._log_of = log_of
         self._now_ms = _system_ms if now_ms is None else now_ms
         self._lock = anyio.Lock()
+        self._outdated_ts = 0
         self._known = Known(
             document_key,
             identity=identity,
@@ -174,6 +175,20 @@ class Sharing:
     def is_snapshot_due(self) -> bool:
         """Whether those who come late wait for a snapshot that could not be made yet."""
         return self._known.state.is_snapshot_due
+
+    def note_outdated(self) -> bool:
+        """Whether something was read, not noted before, that those who come late cannot open.
+
+        Somebody wrote it before they knew of a new key. Then `settle` makes a snapshot, of the
+        owner's.
+        """
+        document, known = self._attached.document, self._known
+        outdated_ts = 0 if document is None or not self.is_owner else document.outdated_ts
+        if outdated_ts <= self._outdated_ts:
+            return False
+        known.keep(replace(known.state, is_snapshot_due=True))
+        self._outdated_ts = outdated_ts
+        return True
 
     def members(self) -> list[Person]:
         """Everybody whom the roster names, the owner first."""

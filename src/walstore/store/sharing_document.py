@@ -2,7 +2,8 @@
 
 - After another roster, what was rejected may count, and what counted may not: the document is read
   anew, if that makes any difference to what was read.
-- After other keys, what could not be opened is tried again.
+- After other keys, what could not be opened is tried again; and as long as there is something, a
+  snapshot is looked for that stands for it.
 """
 
 from __future__ import annotations
@@ -38,6 +39,16 @@ class SharedDocument(Protocol):
         """How far it was read."""
         ...
 
+    @property
+    def unreadable(self) -> int:
+        """How many elements wait for a key."""
+        ...
+
+    @property
+    def outdated_ts(self) -> int:
+        """The newest element whose key epoch was over when it was read."""
+        ...
+
     def rejected(self) -> list[Rejection]:
         """What was not folded."""
         ...
@@ -51,7 +62,7 @@ class SharedDocument(Protocol):
         ...
 
     async def retry_unreadable(self) -> int:
-        """Open what could not be opened before."""
+        """Open what could not be opened before, or start from a snapshot that stands for it."""
         ...
 
     async def snapshot(self) -> dict[str, Any]:
@@ -108,7 +119,7 @@ class Attached:
         with suppress(RejectedElementsError, SequenceGapError):
             if known.membership.roster is not roster and self._is_affected(document, roster):
                 await document.reread()
-            elif known.keys is not keys:
+            elif known.keys is not keys or document.unreadable:
                 await document.retry_unreadable()
         self._read_with = (known.membership.roster, known.keys)
 

@@ -52,9 +52,10 @@ from walstore.store.shared import NotSharedError, encryptor_of, share
 from walstore.store.sharing import Person, Sharing
 from walstore.store.shelf import Shelf
 from walstore.store.status import State, StoreStatus
+from walstore.store.strangers import Strangers
 from walstore.store.subscription import Subscription
 from walstore.store.subscriptions import Hub
-from walstore.store.sync import Syncer
+from walstore.store.sync import Syncer, may_pass
 from walstore.store.typed import Schema, Typed
 from walstore.store.undo import Selected, Undone
 from walstore.store.undo_keeping import UndoKeeping
@@ -131,6 +132,7 @@ class WalStore(StoreEditing):
         self._is_sealed = is_sealed
         self._sharing: Sharing | None = None
         self._lookout = Lookout(self._look)
+        self._strangers: Strangers | None = None
         self._wire = wire
         self._posture: Posture = posture
         self._autocommit_ms = autocommit_ms
@@ -306,6 +308,8 @@ class WalStore(StoreEditing):
             self._hub.close()
             await self._end_tasks()
             await self._stack.aclose()
+            if self._strangers is not None:
+                self._strangers.tell_all()
             self._document = None
             self._tell_status()
 
@@ -329,6 +333,7 @@ class WalStore(StoreEditing):
         if self._sharing is not None:
             keyed = self._encryptor if isinstance(self._encryptor, NativeEncryptor) else None
             self._sharing.attach(document, keyed)
+            self._note_outdated()
         self._presence = self._new_presence(document)
         self._stack.callback(self._presence.close)
         self._replica.is_local = False
@@ -440,24 +445,39 @@ class WalStore(StoreEditing):
         if self._replica is not None:
             self._replica.may_append = self._may_write
         sharing.listen(self._members_changed)
+        self._strangers = Strangers(sharing.membership.is_writer, self._tell_event)
         self._writers = sharing.membership.is_writer
         self._snapshot_role = sharing.membership.is_producer
         self._encryptor = encryptor_of(sharing, is_sealed=self._is_sealed)
+
+    async def _look_first(self) -> None:
+        """Know who counts, and what to seal with, before anything is read or sent."""
+        if self._sharing is not None:
+            await self._lookout.first(self._sharing.refresh)
+
+    def _note_outdated(self) -> None:
+        if self._sharing is not None and self._sharing.note_outdated():
+            self._lookout.suspect()
 
     async def _look(self) -> bool:
         """See whether the roster or the keyring is another one; whether it is."""
         sharing = self._sharing
         if sharing is None:
             return False
-        before = (sharing.membership.roster, sharing.keys)
+        before, unreadable = (sharing.membership.roster, sharing.keys), self.document.unreadable
+        is_answered = True
         try:
             await (sharing.settle() if sharing.is_owner else sharing.refresh())
         except WalStoreError as error:
+            is_answered = not may_pass(error)
             _logger.info("the members could not be looked up: %s", error)
+        if is_answered and self._strangers is not None:
+            self._strangers.tell_all()
         is_roster_new = sharing.membership.roster is not before[0]
-        if is_roster_new:
+        is_read_anew = self.document.unreadable < unreadable
+        if is_roster_new or is_read_anew:
             self._keep_state(is_due=True)
-        return is_roster_new or sharing.keys is not before[1]
+        return is_roster_new or is_read_anew or sharing.keys is not before[1]
 
     def _members_changed(self) -> None:
         """Others count, and maybe this identity: go on with what it may do by now."""
@@ -709,10 +729,12 @@ class WalStore(StoreEditing):
             self._other_log = error
             raise
         finally:
-            self._remember_log()
-            if self._refusals is not None:
-                self._refusals.note(document)
-            self._tell_status()
+            # Somebody may have closed the store meanwhile.
+            if self._document is document:
+                self._remember_log()
+                if self._refusals is not None:
+                    self._refusals.note(document)
+                self._tell_status()
         if ts is not None and self._syncer is not None:
             self._syncer.nudge()
         return ts
@@ -720,6 +742,11 @@ class WalStore(StoreEditing):
     async def _commit(self, document: WalDocument) -> int | None:
         self._undo.save()
         if self._transport is not None:
+            try:
+                await self._look_first()
+            except TransportError:
+                document.seal()
+                raise
             return await document.commit()
         if document.has_unsent:
             document.seal()
@@ -745,17 +772,21 @@ class WalStore(StoreEditing):
         document = self.document
         unreadable = document.unreadable
         try:
+            await self._look_first()
             folded = await document.pull()
             self._other_log = None
             self._folded_since_state += folded
+            self._note_outdated()
             self._keep_state_if_due()
         except OtherLogError as error:
             self._other_log = error
             raise
         finally:
-            self._remember_log()
-            self._remember_snapshot(document)
-            self._tell_status()
+            # Somebody may have closed the store meanwhile.
+            if self._document is document:
+                self._remember_log()
+                self._remember_snapshot(document)
+                self._tell_status()
         if document.unreadable > unreadable:
             self._lookout.suspect()
         if document.unsent:
@@ -770,6 +801,9 @@ class WalStore(StoreEditing):
             SnapshotRefusedError: Something is missing or unreadable.
             TransportError: It is not known to be stored.
         """
+        # Who has not heard of a new member would sign away what they wrote.
+        self._lookout.doubt()
+        await self._look_first()
         await self.document.snapshot()
         self._remember_snapshot(self.document)
 
@@ -1078,8 +1112,12 @@ class WalStore(StoreEditing):
     def _noticed(self, event: Event) -> None:
         if isinstance(event, Fork):
             self._forks.append(event)
-        if isinstance(event, Rejection) and self._document is not None:
+        if isinstance(event, Rejection):
             self._lookout.suspect()
+        if self._strangers is None or not self._strangers.hold(event):
+            self._tell_event(event)
+
+    def _tell_event(self, event: Event) -> None:
         if self._on_event is not None:
             self._call(self._on_event, event)
 
@@ -1124,6 +1162,7 @@ class WalStore(StoreEditing):
         if is_new and self._replica is not None:
             # Also while the store closes: what it still sends must not hide what is gone there.
             self._replica.doubt()
+            self._lookout.doubt()
         if is_new and self._syncer is not None:
             self._syncer.look()
             self.document.retry_refused()

@@ -225,10 +225,11 @@ def _pause_s(error: WalStoreError, wait_s: float) -> float | None:
     """How long to wait after a failure; None if nothing but a change can help."""
     if isinstance(error, ElementRefusedError):
         return _REFUSED_S if error.is_of_author else None
-    return wait_s if _may_pass(error) else _RETRY_S_MAX
+    return wait_s if may_pass(error) else _RETRY_S_MAX
 
 
-def _may_pass(error: WalStoreError) -> bool:
+def may_pass(error: WalStoreError) -> bool:
+    """Whether what failed may succeed later, although nothing else has changed."""
     return error.retryable if isinstance(error, TransportError) else isinstance(error, StorageError)
 
 

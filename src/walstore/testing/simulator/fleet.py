@@ -102,7 +102,7 @@ class Fleet(FleetWorld):
 
     async def _take(self, step: Step) -> None:
         chance = self._scenario.chance(step)
-        there = [client for client in self._clients if not client.is_out]
+        there = self._there
         client = there[step.who % len(there)]
         match step.kind:
             case "crash":
@@ -143,6 +143,7 @@ class Fleet(FleetWorld):
             case number:
                 # Keys that an owner makes offline, after its file was lost, are keys of its own.
                 is_power_cut = number == 3 and not (self._is_sealed and client.name == "c0")
+                self._had_power_cut |= is_power_cut
                 self._trace(client.name, "crash", "power" if is_power_cut else "kill")
                 await client.crash(chance, is_power_cut=is_power_cut)
                 client.start()
@@ -172,14 +173,15 @@ class Fleet(FleetWorld):
         self._relay.start()
 
     async def _act(self, step: Step, client: StoreClient, chance: Random) -> None:
+        node = client.node
         try:
             await self._acted(step, client, chance)
-        except WalStoreError as error:
-            self._trace(client.name, "failed", f"{step.kind} {type(error).__name__}")
-            if not self._is_documented(error):
-                self._faults.append(error)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a fault
-            if not client.node.is_dead:
+            # Whoever is dead tells nobody.
+            if node.is_dead:
+                return
+            self._trace(client.name, "failed", f"{step.kind} {type(error).__name__}")
+            if not isinstance(error, WalStoreError) or not self._is_documented(error):
                 self._faults.append(error)
 
     async def _acted(self, step: Step, client: StoreClient, chance: Random) -> None:
@@ -219,12 +221,21 @@ class Fleet(FleetWorld):
 
     async def _revoke(self, chance: Random) -> None:
         owner = self._clients[0]
-        there = [client for client in self._clients[1:] if not client.is_out]
+        there = [client for client in self._there if client is not owner]
         if not self._is_revoking or not there or owner.store is None:
             return
         victim = chance.choice(there)
-        await owner.store.sharing.revoke(victim.identity.public_key)
-        self._trace(owner.name, "revoke", victim.name)
+        try:
+            await owner.store.sharing.revoke(victim.identity.public_key)
+            self._trace(owner.name, "revoke", victim.name)
+        finally:
+            # However far it came, it is finished by itself, at once or much later.
+            self._put_out(victim, chance)
+
+    def _put_out(self, victim: StoreClient, chance: Random) -> None:
+        """Let somebody who is revoked go, for good."""
+        if victim.is_out:
+            return
         self._revoked.add(victim.identity.public_key)
         victim.is_out = True
         writers = self._tokens.writers

@@ -39,8 +39,10 @@ KEY = "fleet/document"
 # What is done on purpose at this level; the document level does the rest.
 _HOSTILE = {"rollback": "rollback", "forge": "forge", "echo": "echo", "writer": "writer"}
 
-# How long everybody has to come to one state, in a world at peace.
+# How long everybody has to come to one state, in a world at peace; and how long people wait for
+# what a relay has lost to be sent again, before they write it anew.
 _PEACE_S = 240
+_PATIENCE_S = 120
 
 
 class FleetWorld:
@@ -74,7 +76,7 @@ class FleetWorld:
         self._revoked: set[str] = set()
         self._faults: list[BaseException] = []
         self._copies: list[RecordingLog] = []
-        self._had_full_disk = False
+        self._had_full_disk = self._had_power_cut = False
 
     def _join(self) -> None:
         number = len(self._clients)
@@ -156,31 +158,41 @@ class FleetWorld:
     async def _heal(self) -> None:
         self._check_faults()
         self._network.is_healed = True
-        there = [client for client in self._clients if not client.is_out]
-        for client in there:
+        for client in self._there:
             client.disk.is_full = False
             client.node.clock_error_ms = 0
         self._relay.node.clock_error_ms = 0
-        end_s = running_loop().time() + _PEACE_S
-        silent = {client.name for client in there}
-        while (reason := await self._unrest(there, silent)) is not None:
-            demand(running_loop().time() < end_s, f"no peace after {_PEACE_S} s: {reason}")
-            for client in there:
-                begin(client.node, partial(self._go_on, client, silent))
+        begun_s = running_loop().time()
+        silent = {client.name for client in self._there}
+        while (reason := await self._unrest(silent)) is not None:
+            waited_s = running_loop().time() - begun_s
+            demand(waited_s < _PEACE_S, f"no peace after {_PEACE_S} s: {reason}")
+            for client in self._there:
+                begin(client.node, partial(self._go_on, client, silent, waited_s))
             await asyncio.sleep(1)
-        await self._check(there)
+        await self._check()
 
-    async def _go_on(self, client: StoreClient, silent: set[str]) -> None:
+    @property
+    def _there(self) -> list[StoreClient]:
+        """Who was not revoked, so far."""
+        return [client for client in self._clients if not client.is_out]
+
+    async def _go_on(self, client: StoreClient, silent: set[str], waited_s: float) -> None:
         """Do what a person does who is told of a roll-back; and write, to show that it works."""
         try:
             await client.accept()
         except TransportError as error:
             self._trace(client.name, "failed", f"accept {type(error).__name__}")
+        # What a relay has lost, its author has, unless the author's own file was lost in part.
+        if waited_s > _PATIENCE_S and self._had_power_cut:
+            client.rewrite()
         if client.name in silent and client.edit(self._chance):
             silent.remove(client.name)
 
-    async def _unrest(self, there: list[StoreClient], silent: set[str]) -> str | None:
+    async def _unrest(self, silent: set[str]) -> str | None:
         """What is not as it should be at last."""
+        there = self._there
+        silent &= {client.name for client in there}
         if silent:
             return f"{sorted(silent)} cannot write"
         for client in there:
@@ -221,9 +233,9 @@ class FleetWorld:
         )
         return await document.open()
 
-    async def _check(self, there: list[StoreClient]) -> None:
+    async def _check(self) -> None:
         truth = await self._truth()
-        for client in there:
+        for client in self._there:
             assert client.store is not None
             client.store.document.crdt.check()
             alarms = [event for event in client.events if not self._is_expected(event)]
@@ -239,9 +251,6 @@ class FleetWorld:
             return True
         if isinstance(event, Gap | Rejection) and event.author in self._revoked:
             return True
-        if isinstance(event, Rejection) and event.author in self._invitations:
-            # Somebody whose file came out damaged may read the log before the roster.
-            return bool(self._trace.counts["damaged"])
         return isinstance(event, Displaced) and bool(self._revoked)
 
     async def _check_archive(self, truth: WalDocument) -> None:

@@ -184,6 +184,12 @@ class StoreClient:
             accepted = await self.store.accept_rollback()
             self._trace(self.name, "accepted", accepted.sent_again)
 
+    def rewrite(self) -> None:
+        """Write what others wrote, and no log holds any more, as one's own."""
+        if self.store is not None and self.store.status.stranded:
+            self.store.rewrite_stranded()
+            self._trace(self.name, "rewritten")
+
     @property
     def failure(self) -> BaseException | None:
         """What ended its process, if something did."""
