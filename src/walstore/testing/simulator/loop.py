@@ -39,6 +39,10 @@ class _NoSockets:
         return []
 
 
+# What is due so soon is due now, as for any loop.
+_TICK_S = 1e-9
+
+
 class _Counted:
     """What sets hold in the order of its making, and not of its place in memory."""
 
@@ -68,6 +72,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         super().__init__()
         self._selector = _NoSockets(self)
         self._now_s = 0.0
+        self._clock_resolution = _TICK_S
         self.numbers = count(1)
         self.network: Network | None = None
         # All tasks, in the order in which they were begun, and whose they are.
@@ -90,6 +95,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         """The seconds since the beginning."""
         return self._now_s
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        """Call something later, and let time pass until then, however little."""
+        late = max(when, self._now_s + _TICK_S)
+        return super().call_at(late, callback, *args, context=context)
 
     def advance(self, seconds: float) -> None:
         """Let time pass."""
