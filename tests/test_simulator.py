@@ -69,7 +69,7 @@ FLEETS_FAILED_ONCE = [
     # a stranger; a store that was closed amid a commit.
     *(311, 327, 156, 936),
     # Revocations that were cut short, or came late; what a relay and its author have both lost.
-    *(319, 552, 558, 867),
+    *(319, 552, 558, 648, 867),
     # A wait that was too short for time to pass.
     483,
 ]

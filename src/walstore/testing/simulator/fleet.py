@@ -238,9 +238,18 @@ class Fleet(FleetWorld):
             return
         self._revoked.add(victim.identity.public_key)
         victim.is_out = True
-        writers = self._tokens.writers
-        self._tokens.contest(
-            [token for token in writers if writers[token].startswith(f"{victim.name}#")]
-        )
+
+        def contest() -> None:
+            """Ask for nothing that was written until now: some of it counts, for all alike."""
+            writers = self._tokens.writers
+            self._tokens.contest(
+                [token for token in writers if writers[token].startswith(f"{victim.name}#")]
+            )
+
+        async def end() -> None:
+            await victim.crash(chance, is_power_cut=False)
+            contest()
+
+        contest()
         # Whoever sees to it may be the victim, and nobody can end itself and all else that it does.
-        begin(Node("world", self._scenario.seed), lambda: victim.crash(chance, is_power_cut=False))
+        begin(Node("world", self._scenario.seed), end)
