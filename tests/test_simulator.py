@@ -66,10 +66,10 @@ FLEETS_FAILED_ONCE = [
     # relay came back with an older log; and one whose disk was full when it was told to end.
     *(200, 225, 297),
     # Something sealed with a former key, for those who came later; somebody new who was taken for
-    # a stranger; a store that was closed amid a commit.
-    *(311, 327, 156, 936),
+    # a stranger; a store that was closed amid what it did; a full disk that ended the looking.
+    *(311, 327, 156, 936, 1150, 1751, 1873, 3014),
     # Revocations that were cut short, or came late; what a relay and its author have both lost.
-    *(319, 552, 558, 648, 867),
+    *(319, 552, 558, 648, 867, 1697),
     # A wait that was too short for time to pass.
     483,
 ]

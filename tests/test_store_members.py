@@ -16,6 +16,8 @@ from walstore.document.document import ALLOW_ANY
 from walstore.document.events import Event, Rejection, Rollback
 from walstore.document.snapshot import SNAPSHOT_SUFFIX
 from walstore.errors import TransportError
+from walstore.local import LocalFile
+from walstore.local.faults import LocalFileFullError
 from walstore.net import WebSocketTransport
 from walstore.relay import MemoryLog, Relay, SqliteLog
 from walstore.relay.session import Session
@@ -23,6 +25,7 @@ from walstore.signed import Identity
 from walstore.signed.card import Card
 from walstore.store.lookout import _LOOK_S_MAX, _LOOK_S_MIN, Lookout
 from walstore.store.shared import NotSharedError
+from walstore.store.sharing_state import load_state
 from walstore.store.store import WalStore
 from walstore.store.strangers import _HELD_MAX, Strangers
 from walstore.wire.frames import Hello
@@ -313,6 +316,80 @@ async def test_an_app_is_told_who_has_part(relay: Relay) -> None:
         assert len(told) == 1
     with pytest.raises(NotSharedError):
         WalStore.open(KEY, identity=ADA).on_members(lambda _: None)
+
+
+@pytest.mark.parametrize("is_roster_known", [False, True])
+async def test_what_was_passed_over_before_its_author_was_known_counts_after_a_restart(
+    relay: Relay, tmp_path: Path, is_roster_known: bool
+) -> None:
+    async def away(*_: object) -> Any:
+        raise TransportError("away", retryable=True)
+
+    async with owned(relay, False) as ada:
+        ada.set_text("note", "A")
+        await ada.flush()
+        first = str(await ada.sharing.invite(Card.of(BEN)))
+        path = tmp_path / "ben.wal"
+        async with WalStore.join(first, identity=BEN, path=path) as ben:
+            await until([ben], lambda: ben.text("note") == "A")
+            await has_looked(ben)
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(ben.sharing._records, "read_record", away)
+                second = str(await ada.sharing.invite(Card.of(CAM)))
+                async with WalStore.join(second, identity=CAM) as cam:
+                    cam["title"] = "of somebody new"
+                    await cam.flush()
+                await until([ben], lambda: bool(ben.status.rejected))
+            if is_roster_known:
+                # Ben learns who it was, but cannot read the log anew any more.
+                with pytest.MonkeyPatch.context() as patched:
+                    patched.setattr(ben.document, "reread", away)
+                    with pytest.raises(TransportError):
+                        await ben.sharing.refresh()
+                    assert may_write(ben, CAM)
+                    await has_looked(ben)
+                    ben._keep_state(is_due=True)
+                    await stopped(ben)
+        with LocalFile.open(path, document_key=KEY, author=BEN.public_key) as file:
+            assert file.state() is not None
+        for _ in range(2):
+            async with WalStore.join(first, identity=BEN, path=path) as ben:
+                await ben.pull()
+                assert ben.get("title") == "of somebody new"
+                assert ben.status.rejected == ()
+        with LocalFile.open(path, document_key=KEY, author=BEN.public_key) as file:
+            state = load_state(file)
+        assert state is not None
+        assert state.strangers == ()
+
+
+async def stopped(store: WalStore) -> None:
+    """Let a store look no more."""
+    for task in asyncio.all_tasks():
+        if "Lookout.run" in repr(task.get_coro()):
+            task.cancel()
+
+
+async def test_who_looks_goes_on_after_a_full_disk(relay: Relay, tmp_path: Path) -> None:
+    async with owned(relay, False) as ada:
+        ada.set_text("note", "A")
+        await ada.flush()
+        first = str(await ada.sharing.invite(Card.of(BEN)))
+        async with WalStore.join(first, identity=BEN, path=tmp_path / "ben.wal") as ben:
+            await has_looked(ben)
+            failed = asyncio.Event()
+
+            def full(*_: object) -> None:
+                failed.set()
+                raise LocalFileFullError(tmp_path / "ben.wal")
+
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(ben, "_keep_state", lambda **_: full())
+                await ada.sharing.invite(Card.of(CAM))
+                await failed.wait()
+                assert may_write(ben, CAM)
+            await ada.sharing.revoke(CAM.public_key)
+            await until_known(ben, CAM, writes=False)
 
 
 async def test_elements_of_strangers_are_told_once_it_is_known_that_they_are(relay: Relay) -> None:

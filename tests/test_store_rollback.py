@@ -324,6 +324,41 @@ async def test_what_nobody_sends_again_can_be_written_anew(tmp_path: Path) -> No
             assert (ada.materialize(), ada.status.stranded) == (shown, 0)
 
 
+@pytest.mark.parametrize("is_on_file", [False, True])
+async def test_what_somebody_has_written_anew_is_let_go_of_by_the_others(
+    tmp_path: Path, is_on_file: bool
+) -> None:
+    log, path = MemoryTransport(), tmp_path / "cam.wal" if is_on_file else None
+    async with quiet(ADA, log, tmp_path / "ada.wal") as ada, quiet(CAM, log, path) as cam:
+        await write(ada, "one")
+        copy = list(log._logs[KEY])
+        async with quiet(BEN, log) as ben:
+            await write(ben, "two")
+        await ada.pull()
+        await cam.pull()
+        log._logs[KEY] = copy
+        for store in (ada, cam):
+            await met(store)
+            await store.accept_rollback()
+        ada.rewrite_stranded()
+        await ada.flush()
+        await cam.pull()
+        assert sorted(cam["words"]) == ["one", "two", "two"]
+        changes: list[Change] = []
+        cam.subscribe("**", changes.append)
+        cam.drop_stranded()
+        assert (cam["words"], cam.status.stranded) == (["one", "two"], 0)
+        assert [change.path for change in changes] == ["words"]
+        cam.drop_stranded()
+        cam.list("words").append("three")
+        await cam.flush()
+        await ada.pull()
+        assert ada["words"] == cam["words"] == ["one", "two", "three"]
+    if is_on_file:
+        async with quiet(CAM, log, path) as cam:
+            assert (cam["words"], cam.status.stranded) == (["one", "two", "three"], 0)
+
+
 async def test_what_cannot_be_written_anew_stays_as_it_is(tmp_path: Path) -> None:
     log = MemoryTransport()
     async with quiet(ADA, log, tmp_path / "ada.wal") as ada, quiet(BEN, log) as ben:

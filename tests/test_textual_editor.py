@@ -449,7 +449,10 @@ def test_the_example_is_made_of_what_is_promised() -> None:
 # ── what goes wrong with a relay ───────────────────────────────────────────────────────
 
 
-async def test_a_relay_that_was_put_back_is_gone_on_with(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("key", "text"), [("w", "abc"), ("d", "ac")])
+async def test_a_relay_that_was_put_back_is_gone_on_with(
+    tmp_path: Path, key: str, text: str
+) -> None:
     async with vault(tmp_path / "relay") as relay:
         ada_session = person("Ada", relay.url, tmp_path / "ada.walstore")
         bo_session = person("Bo", relay.url)
@@ -475,12 +478,12 @@ async def test_a_relay_that_was_put_back_is_gone_on_with(tmp_path: Path) -> None
                 left,
                 lambda: "lost edits of others that are shown here (1)" in said(ada, "#troubles"),
             )
-            await press(left, "w")
+            await press(left, key)
             await until(left, lambda: "Nothing is wrong" in said(ada, "#troubles"))
             await press(left, "escape", "end", "c")
             await until(left, lambda: "all sent" in said(ada, "#status"))
         async with editing(person("Cy", relay.url)) as (cy, pilot):
-            await until(pilot, lambda: cy.body.text == "abc")
+            await until(pilot, lambda: cy.body.text == text)
 
 
 async def test_what_a_relay_does_not_take_is_set_aside() -> None:

@@ -21,7 +21,8 @@ what you wrote is sent again, what others wrote is sent again once they are back
 
 _STRANDED = """\
 The relay has lost edits of others that are shown here ({}), until those who made them are back. \
-If they will not come, write them again yourself; should they come after all, it is there twice."""
+If they will not come, write them again yourself; should they come after all, it is there twice. \
+If somebody else has done so, let go of them here."""
 
 _REFUSED = """\
 The relay does not take something that you wrote: {}.
@@ -41,6 +42,7 @@ class MendScreen(Dialog):
         Binding("f6", "leave", show=False),
         Binding("g", "accept", "Go on with it"),
         Binding("w", "rewrite", "Write again"),
+        Binding("d", "drop", "Let go"),
         Binding("s", "set_aside", "Set aside"),
     ]
 
@@ -82,6 +84,7 @@ class MendScreen(Dialog):
         helps = {
             "accept": status.rollback is not None,
             "rewrite": status.rollback is None and status.stranded > 0,
+            "drop": status.rollback is None and status.stranded > 0,
             "set_aside": status.refused is not None,
         }
         return helps.get(action, True)
@@ -104,6 +107,15 @@ class MendScreen(Dialog):
             self._say(str(error))
         else:
             self._say("It is written again, by you.")
+
+    def action_drop(self) -> None:
+        """Show what others wrote no longer."""
+        try:
+            self._store.drop_stranded()
+        except WalStoreError as error:
+            self._say(str(error))
+        else:
+            self._say("It is no longer shown.")
 
     @work(exclusive=True)
     async def action_set_aside(self) -> None:

@@ -1116,6 +1116,20 @@ class WalDocument:
         self._edited()
         self._stranded.let_go()
 
+    def drop_stranded(self) -> None:
+        """Show what is stranded no longer: somebody has written it anew, or nobody misses it.
+
+        What was edited here after it, or in the middle of it, is not shown without it. Whoever
+        still has the elements and sends them again brings all of it back.
+        """
+        self._writable()
+        if not self._stranded.count:
+            return
+        self._stranded.hide(self._log)
+        self._refold()
+        self._stranded.let_go()
+        self._tell_replaced()
+
     async def retry_unreadable(self) -> int:
         """Open what could not be opened before: a new keyring was adopted, or a snapshot stored.
 

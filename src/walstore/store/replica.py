@@ -32,7 +32,7 @@ from walstore.document.ports import (
 )
 from walstore.errors import MalformedError, NotJsonError, TransportError
 from walstore.local import LocalFile, Start
-from walstore.net.faults import RelayRefusalError
+from walstore.net.faults import RelayRefusalError, TransportClosedError
 from walstore.store.high_water import HighWater
 from walstore.store.refused import NotWriterError
 from walstore.wire.frames import Code
@@ -78,6 +78,15 @@ class Replica:
         self.count = 0
         # Whether something was handed out that is not kept: a state has to be, before anything is.
         self.has_hole = False
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Read and keep nothing any more, also of what is under way."""
+        self._is_closed = True
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise TransportClosedError("the store was closed meanwhile")
 
     @property
     def has_something(self) -> bool:
@@ -132,6 +141,7 @@ class Replica:
             LogBehindError: The log elsewhere has lost what was read of it.
             TransportError: The log cannot be read now.
         """
+        self._check_open()
         page: Sequence[object] = self._page(checkpoint)
         if not page and not self.is_local and self._transport is not None:
             try:
@@ -149,6 +159,7 @@ class Replica:
         page = await transport.pull(document_key, checkpoint)
         # It may have come over another connection than it was asked for on, and of another log.
         await self._make_sure(transport, document_key)
+        self._check_open()
         self._keep(page, checkpoint)
         if not page and checkpoint < self._high_water.ts:
             raise LogBehindError(head=checkpoint, checkpoint=self._high_water.ts)
@@ -198,12 +209,14 @@ class Replica:
 
     async def tail(self, document_key: str, upto: int, count: int) -> Sequence[object]:
         """The newest elements up to a `ts`."""
+        self._check_open()
         if self._file is not None and (self.is_local or self._file.head() >= upto):
             return [raw for raw in self._file.tail(upto, count) if raw.ts > self._floor]
         tail = getattr(self._transport, "tail", None)
         if self.is_local or tail is None:
             return []
         found: Sequence[object] = await tail(document_key, upto, count)
+        self._check_open()
         shaped = [raw for each in found if (raw := raw_of(each)) is not None]
         self._rise(self._high_water.risen(0, [raw for raw in shaped if raw.ts <= _ts_max()]))
         return found
@@ -213,6 +226,7 @@ class Replica:
         if self.is_local:
             return self._state()
         stored = None if self._snapshots is None else await self._snapshots.read(snapshot_key)
+        self._check_open()
         if self._file is not None and stored is not None:
             # What it stands for may be all there is, and has to be kept as well.
             self.has_hole |= _upto(stored) > max(self._file.head(), self._floor)

@@ -22,7 +22,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -65,6 +66,18 @@ class Person(NamedTuple):
     roles: frozenset[str]
     is_owner: bool
     is_revoked: bool
+
+
+class Version(NamedTuple):
+    """What is known of a document's sharing, to see whether something else is known later.
+
+    Attributes:
+        roster: The text of the roster; None if there is none.
+        key_ids: The ids of the keys by key epoch.
+    """
+
+    roster: str | None
+    key_ids: Mapping[int, str]
 
 
 class Refreshed(NamedTuple):
@@ -160,6 +173,11 @@ class Sharing:
         return self._known.keys
 
     @property
+    def version(self) -> Version:
+        """What is known now."""
+        return Version(self._known.state.roster, dict(self._known.state.key_ids))
+
+    @property
     def is_relay_open(self) -> bool | None:
         """Whether the relay takes no grants because it lets in everybody, so that readers alone
         enforce the roster; None if that is not known.
@@ -189,6 +207,20 @@ class Sharing:
         known.keep(replace(known.state, is_snapshot_due=True))
         self._outdated_ts = outdated_ts
         return True
+
+    @property
+    def is_state_due(self) -> bool:
+        """Whether a fold that is kept stands for less than what was read since."""
+        return self._attached.is_state_due
+
+    @contextmanager
+    def keeping_state(self) -> Iterator[None]:
+        """Keep a fold of the document within: what it passes over must not be passed over for
+        ever.
+        """
+        self._attached.note_strangers()
+        yield
+        self._attached.forget_strangers()
 
     def members(self) -> list[Person]:
         """Everybody whom the roster names, the owner first."""

@@ -2,6 +2,8 @@
 
 - After another roster, what was rejected may count, and what counted may not: the document is read
   anew, if that makes any difference to what was read.
+- Whose elements were passed over is kept with the state on file, which says nothing of them: who
+  opens from it reads anew as well, once they count.
 - After other keys, what could not be opened is tried again; and as long as there is something, a
   snapshot is looked for that stands for it.
 """
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Protocol
 
 from walstore.document.events import Rejection
@@ -22,6 +25,9 @@ from walstore.store.sharing_known import Known, names_in
 
 # Rejections that a document holds as evidence are bounded; from here on some may be gone.
 _REJECTIONS_KNOWN_MAX = 1024
+
+# Strangers that are kept; any more could be anybody.
+_STRANGERS_MAX = 256
 
 
 class NotAttachedError(UsageError):
@@ -71,19 +77,34 @@ class SharedDocument(Protocol):
 
 
 class Attached:
-    """The document of one person, as far as there is one."""
+    """The document of one person, as far as there is one.
+
+    Attributes:
+        is_state_due: Whether the state on file stands for less than what was read since.
+    """
 
     def __init__(self, known: Known) -> None:
         """Begin without one."""
         self._known = known
         self._document: SharedDocument | None = None
-        # What the document was read with.
+        # What the document was read with; and whether it was read from a state on file that does
+        # not say what counts by now.
         self._read_with = (known.membership.roster, known.keys)
+        self._is_behind = False
+        self._is_read_anew = False
+        self.is_state_due = False
 
     def attach(self, document: SharedDocument) -> None:
         """Follow with a document that was opened just now."""
+        known, now = self._known, self._known.membership
         self._document = document
-        self._read_with = (self._known.membership.roster, self._known.keys)
+        self._read_with = (now.roster, known.keys)
+        self._is_read_anew = False
+        # Somebody may have been killed after they knew of a roster, and before they followed it.
+        seqs = document.marks.seqs
+        self._is_behind = any(now.is_writer(key) for key in known.state.strangers) or any(
+            _is_beyond(seqs, key, now) for key in names_in(now.roster)
+        )
 
     @property
     def document(self) -> SharedDocument | None:
@@ -116,20 +137,46 @@ class Attached:
         if document is None:
             return
         roster, keys = self._read_with
-        with suppress(RejectedElementsError, SequenceGapError):
-            if known.membership.roster is not roster and self._is_affected(document, roster):
+        is_other = known.membership.roster is not roster
+        if self._is_behind or (is_other and self._is_affected(document, roster)):
+            with suppress(RejectedElementsError, SequenceGapError):
                 await document.reread()
-            elif known.keys is not keys or document.unreadable:
+            self._is_read_anew = self.is_state_due = True
+        elif known.keys is not keys or document.unreadable:
+            unreadable = document.unreadable
+            with suppress(RejectedElementsError, SequenceGapError):
                 await document.retry_unreadable()
+            self.is_state_due |= document.unreadable < unreadable
         self._read_with = (known.membership.roster, known.keys)
+        self._is_behind = False
+
+    def note_strangers(self) -> None:
+        """Keep whose elements were passed over, before a state is kept that stands for them."""
+        known = self._known
+        strangers = tuple(dict.fromkeys([*known.state.strangers, *self._strangers()]))
+        known.keep(replace(known.state, strangers=strangers[:_STRANGERS_MAX]))
+
+    def forget_strangers(self) -> None:
+        """Forget those who are none any more, after a state was kept."""
+        known = self._known
+        self.is_state_due = False
+        if self._is_read_anew:
+            known.keep(replace(known.state, strangers=tuple(self._strangers())[:_STRANGERS_MAX]))
+
+    def _strangers(self) -> list[str]:
+        """Those whose elements were passed over when they were read."""
+        before = Membership(self._known.membership.owner, self._read_with[0])
+        authors = dict.fromkeys(rejection.author for rejection in self.needed().rejected())
+        return [key for key in authors if key is not None and not before.is_writer(key)]
 
     def _is_affected(self, document: SharedDocument, former: Roster | None) -> bool:
         """Whether something that the document was read with counts otherwise by now."""
         now = self._known.membership
         before = Membership(now.owner, former)
         rejections = document.rejected()
-        rejected = {rejection.author for rejection in rejections}
-        is_full = len(rejections) >= _REJECTIONS_KNOWN_MAX
+        kept = self._known.state.strangers
+        rejected = {*(rejection.author for rejection in rejections), *kept}
+        is_full = len(rejections) >= _REJECTIONS_KNOWN_MAX or len(kept) >= _STRANGERS_MAX
         seqs = document.marks.seqs
         for key in {*names_in(former), *names_in(now.roster)}:
             is_changed = (before.is_writer(key), before.revoked(key)) != (

@@ -66,6 +66,7 @@ class SharingState:
         key_ids: The key ids seen by key epoch.
         granted: The roles that the relay has acknowledged, by key.
         is_snapshot_due: Whether a snapshot has to be sealed anew.
+        strangers: Whose elements were passed over by the state on file, as far as there is room.
     """
 
     owner: str
@@ -75,6 +76,7 @@ class SharingState:
     key_ids: Mapping[int, str] = field(default_factory=dict)
     granted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     is_snapshot_due: bool = False
+    strangers: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The value of the slot."""
@@ -87,6 +89,7 @@ class SharingState:
             "key_ids": {str(epoch): name for epoch, name in self.key_ids.items()},
             "granted": {key: list(roles) for key, roles in self.granted.items()},
             "is_snapshot_due": self.is_snapshot_due,
+            "strangers": list(self.strangers),
         }
 
     def with_grant(self, key: str, roles: tuple[str, ...]) -> SharingState:
@@ -120,6 +123,7 @@ def _read(value: Any) -> SharingState:
         key_ids={int(epoch): _of(str, name) for epoch, name in value["key_ids"].items()},
         granted={key: tuple(roles) for key, roles in value["granted"].items()},
         is_snapshot_due=_of(bool, value["is_snapshot_due"]),
+        strangers=tuple(_of(str, key) for key in value.get("strangers", [])),
     )
 
 

@@ -322,6 +322,7 @@ class WalStore(StoreEditing):
         self._replica = Replica(
             file=self._file, transport=self._transport, snapshots=self._snapshots
         )
+        self._stack.callback(self._replica.close)
         await self._share()
         own = self.identity.public_key
         self._refusals = Refusals(self._file, document_key=self.key, author=own)
@@ -461,23 +462,20 @@ class WalStore(StoreEditing):
 
     async def _look(self) -> bool:
         """See whether the roster or the keyring is another one; whether it is."""
-        sharing = self._sharing
-        if sharing is None:
-            return False
-        before, unreadable = (sharing.membership.roster, sharing.keys), self.document.unreadable
+        sharing, document = self.sharing, self.document
+        before, unreadable = sharing.version, document.unreadable
         is_answered = True
         try:
             await (sharing.settle() if sharing.is_owner else sharing.refresh())
+            self._keep_state(is_due=sharing.is_state_due)
         except WalStoreError as error:
             is_answered = not may_pass(error)
             _logger.info("the members could not be looked up: %s", error)
-        if is_answered and self._strangers is not None:
+        if not is_answered:
+            self._lookout.suspect()
+        elif self._strangers is not None:
             self._strangers.tell_all()
-        is_roster_new = sharing.membership.roster is not before[0]
-        is_read_anew = self.document.unreadable < unreadable
-        if is_roster_new or is_read_anew:
-            self._keep_state(is_due=True)
-        return is_roster_new or is_read_anew or sharing.keys is not before[1]
+        return sharing.version != before or document.unreadable < unreadable
 
     def _members_changed(self) -> None:
         """Others count, and maybe this identity: go on with what it may do by now."""
@@ -534,7 +532,8 @@ class WalStore(StoreEditing):
             _logger.info("closing with %d unsent: %s", document.unsent, error)
         # A file that was found damaged is closed; whoever found it was told.
         with suppress(LocalFileClosedError):
-            self._keep_state(is_due=self._folded_since_state > 0)
+            is_anew = self._sharing is not None and self._sharing.is_state_due
+            self._keep_state(is_due=self._folded_since_state > 0 or is_anew)
             self._undo.tidy()
             if self._file is not None:
                 await asyncio.to_thread(self._file.sync)
@@ -782,13 +781,13 @@ class WalStore(StoreEditing):
             self._other_log = error
             raise
         finally:
+            if document.unreadable > unreadable:
+                self._lookout.suspect()
             # Somebody may have closed the store meanwhile.
             if self._document is document:
                 self._remember_log()
                 self._remember_snapshot(document)
                 self._tell_status()
-        if document.unreadable > unreadable:
-            self._lookout.suspect()
         if document.unsent:
             # What was acknowledged and then lost waits again.
             self._send_soon()
@@ -801,11 +800,13 @@ class WalStore(StoreEditing):
             SnapshotRefusedError: Something is missing or unreadable.
             TransportError: It is not known to be stored.
         """
+        document = self.document
         # Who has not heard of a new member would sign away what they wrote.
         self._lookout.doubt()
         await self._look_first()
-        await self.document.snapshot()
-        self._remember_snapshot(self.document)
+        await document.snapshot()
+        if self._document is document:
+            self._remember_snapshot(document)
 
     # ── what the log has lost ──────────────────────────────────────────────────────────
 
@@ -858,6 +859,15 @@ class WalStore(StoreEditing):
         """
         with self.batch():
             self.document.rewrite_stranded()
+        self._tell_status()
+
+    def drop_stranded(self) -> None:
+        """Show what others wrote and the log has lost no longer.
+
+        For when somebody else has rewritten it, so that it shows twice here, or nobody misses it.
+        If its author sends it again, it is back.
+        """
+        self.document.drop_stranded()
         self._tell_status()
 
     # ── what the log refuses ───────────────────────────────────────────────────────────
@@ -1208,7 +1218,8 @@ class WalStore(StoreEditing):
             return
         state = self.document.own_snapshot()
         if state is not None:
-            self._replica.keep_state(state)
+            with nullcontext() if self._sharing is None else self._sharing.keeping_state():
+                self._replica.keep_state(state)
             self._folded_since_state = 0
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:

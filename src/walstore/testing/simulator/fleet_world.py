@@ -76,7 +76,7 @@ class FleetWorld:
         self._revoked: set[str] = set()
         self._faults: list[BaseException] = []
         self._copies: list[RecordingLog] = []
-        self._had_full_disk = self._had_power_cut = False
+        self._had_full_disk = self._had_power_cut = self._is_mended = False
 
     def _join(self) -> None:
         number = len(self._clients)
@@ -184,8 +184,9 @@ class FleetWorld:
         except TransportError as error:
             self._trace(client.name, "failed", f"accept {type(error).__name__}")
         # What a relay has lost, its author has, unless the author's own file was lost in part.
-        if waited_s > _PATIENCE_S and self._had_power_cut:
-            client.rewrite()
+        if waited_s > _PATIENCE_S and self._had_power_cut and client.has_stranded:
+            client.mend(is_first=not self._is_mended)
+            self._is_mended = True
         if client.name in silent and client.edit(self._chance):
             silent.remove(client.name)
 

@@ -184,11 +184,20 @@ class StoreClient:
             accepted = await self.store.accept_rollback()
             self._trace(self.name, "accepted", accepted.sent_again)
 
-    def rewrite(self) -> None:
-        """Write what others wrote, and no log holds any more, as one's own."""
-        if self.store is not None and self.store.status.stranded:
+    @property
+    def has_stranded(self) -> bool:
+        """Whether it shows what others wrote and no log holds any more."""
+        return self.store is not None and self.store.status.stranded > 0
+
+    def mend(self, *, is_first: bool) -> None:
+        """Write what is stranded as one's own, or leave that to whoever was first."""
+        if self.store is None:
+            return
+        if is_first:
             self.store.rewrite_stranded()
-            self._trace(self.name, "rewritten")
+        else:
+            self.store.drop_stranded()
+        self._trace(self.name, "mended")
 
     @property
     def failure(self) -> BaseException | None:
