@@ -13,7 +13,7 @@ import pytest
 from tests.stores import ADA, BEN, CAM, KEY, PATIENCE_S, free_port, until
 from walstore.canon import parse
 from walstore.document.document import ALLOW_ANY
-from walstore.document.events import Event, Rejection, Rollback
+from walstore.document.events import NOT_A_WRITER, Event, Rejection, Rollback
 from walstore.document.snapshot import SNAPSHOT_SUFFIX
 from walstore.errors import TransportError
 from walstore.local import LocalFile
@@ -441,20 +441,22 @@ def test_of_many_strangers_those_who_find_no_room_are_told_at_once() -> None:
     known: set[str] = set()
     strangers = Strangers(known.__contains__, told.append)
 
-    def rejection(author: str | None) -> Rejection:
-        return Rejection(1, author, "its author may not write", {}, proven=True)
+    def rejection(author: str) -> Rejection:
+        return Rejection(1, author, NOT_A_WRITER, {}, proven=True)
 
-    assert not strangers.hold(rejection(None))
+    # Whoever forges something in the name of a stranger is told at once.
+    assert not strangers.hold(rejection("1")._replace(proven=False))
+    assert not strangers.hold(rejection("1")._replace(reason="it is malformed"))
     assert not strangers.hold(Rollback("gone"))
     held = [rejection(str(number)) for number in range(_HELD_MAX)]
     assert all(strangers.hold(each) for each in held)
     assert not strangers.hold(rejection("one more"))
-    known.add("7")
-    assert not strangers.hold(rejection("7"))
+    # Both are known by now, but of one not all was read anew.
+    known.update(("7", "8"))
     assert told == []
-    strangers.tell_all()
+    strangers.tell_all([rejection("8")])
     assert told == [each for each in held if each.author != "7"]
-    strangers.tell_all()
+    strangers.tell_all([])
     assert len(told) == _HELD_MAX - 1
     assert strangers.hold(rejection("one more"))
 

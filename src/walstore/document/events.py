@@ -13,6 +13,9 @@ from typing import NamedTuple, TypeAlias
 
 from walstore.wire.element import Element
 
+# Why an element of somebody unknown is rejected.
+NOT_A_WRITER = "its author may not write"
+
 
 class Rejection(NamedTuple):
     """An element that was not folded.

@@ -28,7 +28,7 @@ from walstore.canon import Json, find_flaw
 from walstore.crdt import Change, Run, WalCrdt
 from walstore.document.changed import Changes
 from walstore.document.entries import Entries, Entry, Part, Stretch
-from walstore.document.events import Event, Fork, Rejection
+from walstore.document.events import NOT_A_WRITER, Event, Fork, Rejection
 from walstore.document.gaps import SequenceTracker
 from walstore.document.keystrokes import Strokes, gather_strokes
 from walstore.document.ledger import Ledger
@@ -500,7 +500,7 @@ class DocumentLog:
             self._enter(entry, events)
             return entry
         if not self._is_writer(element.author):
-            raise MalformedError("element", "its author may not write")
+            raise MalformedError("element", NOT_A_WRITER)
         if header is not None:
             self._check_counted(element.author, header.session, header.seq)
         envelope = self.open_envelope(element, header)

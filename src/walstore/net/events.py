@@ -35,6 +35,12 @@ class RecordsChanged(NamedTuple):
     document: str
 
 
+class SnapshotChanged(NamedTuple):
+    """The snapshot of a document was replaced, or may have been while nobody could tell."""
+
+    document: str
+
+
 class FeedMoved(NamedTuple):
     """Something has come of a changes feed, or nothing more will."""
 
@@ -45,4 +51,13 @@ class Admitted(NamedTuple):
     """The relay has let the client in."""
 
 
-ClientEvent = Settled | Moved | Loaded | PeersChanged | RecordsChanged | FeedMoved | Admitted
+ClientEvent = (
+    Settled
+    | Moved
+    | Loaded
+    | PeersChanged
+    | RecordsChanged
+    | SnapshotChanged
+    | FeedMoved
+    | Admitted
+)

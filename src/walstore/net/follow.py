@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from walstore.net.events import Loaded, Moved, PeersChanged, RecordsChanged
+from walstore.net.events import Loaded, Moved, PeersChanged, RecordsChanged, SnapshotChanged
 from walstore.net.following import Peer
 
 
@@ -37,6 +37,7 @@ class Bells:
         loaded: What is stored has come, or will not.
         peers: Others came, left, or say something else.
         records: A record was replaced.
+        snapshot: The snapshot was.
         readers: How many there are.
     """
 
@@ -45,9 +46,10 @@ class Bells:
         self.loaded = Bell()
         self.peers = Bell()
         self.records = Bell()
+        self.snapshot = Bell()
         self.readers = 0
 
-    def ring(self, event: Moved | Loaded | PeersChanged | RecordsChanged) -> None:
+    def ring(self, event: Moved | Loaded | PeersChanged | RecordsChanged | SnapshotChanged) -> None:
         """Wake those who wait for this."""
         match event:
             case Moved():
@@ -58,6 +60,8 @@ class Bells:
                 self.peers.ring()
             case RecordsChanged():
                 self.records.ring()
+            case SnapshotChanged():
+                self.snapshot.ring()
 
     def ring_all(self) -> None:
         """Wake everybody."""
@@ -65,6 +69,7 @@ class Bells:
         self.loaded.ring()
         self.peers.ring()
         self.records.ring()
+        self.snapshot.ring()
 
 
 class Follow:
@@ -87,6 +92,7 @@ class Follow:
         self._heard = bells.news.count - (bells.readers > 1)
         self._heard_peers = bells.peers.count
         self._heard_records = bells.records.count
+        self._heard_snapshot = bells.snapshot.count
 
     async def wait(self) -> None:
         """Return when there may be something new to pull since the last time.
@@ -115,6 +121,17 @@ class Follow:
             TransportClosedError: The transport was closed.
         """
         self._heard_records = await self._bells.records.after(self._heard_records)
+        self._check()
+
+    async def wait_snapshot(self) -> None:
+        """Return when the snapshot of the document was replaced since the last time.
+
+        A relay that cannot tell never does.
+
+        Raises:
+            TransportClosedError: The transport was closed.
+        """
+        self._heard_snapshot = await self._bells.snapshot.after(self._heard_snapshot)
         self._check()
 
     @property

@@ -12,7 +12,14 @@ from collections.abc import Iterator, Sequence
 
 from walstore.document.ports import RawElement
 from walstore.net.alarm import Alarm
-from walstore.net.events import ClientEvent, Loaded, Moved, PeersChanged, RecordsChanged
+from walstore.net.events import (
+    ClientEvent,
+    Loaded,
+    Moved,
+    PeersChanged,
+    RecordsChanged,
+    SnapshotChanged,
+)
 from walstore.net.faults import RelayFaultError
 from walstore.net.following import Following, Peer, Phase, Waiting
 from walstore.net.logs import KnownLogs
@@ -173,6 +180,8 @@ class Subscriptions:
                 self._take_elements(following, frame, now_ms)
             case EndOfStored() if following.phase is Phase.LOADING:
                 self._take_end(following, frame, now_ms)
+            case Kept(name="snapshot"):
+                self._events.append(SnapshotChanged(following.document))
             case Kept():
                 self._events.append(RecordsChanged(following.document))
             case Refusal() | Closed():

@@ -35,6 +35,14 @@ class RecordsWaiter(Protocol):
         ...
 
 
+class SnapshotWaiter(Protocol):
+    """Somebody who says when the snapshot of a document was replaced."""
+
+    async def wait_snapshot(self) -> None:
+        """Return when it was, since the last time."""
+        ...
+
+
 class Lookout:
     """Looks, when it is asked to and may."""
 
@@ -68,6 +76,11 @@ class Lookout:
         """Much may have happened since the last look: look before anything else."""
         self._doubts += 1
 
+    @property
+    def is_due(self) -> bool:
+        """Whether it has to be looked before anything else."""
+        return self._settled != self._doubts
+
     async def first(self, refresh: Callable[[], Awaitable[object]]) -> None:
         """Look, if that is to be done before anything else.
 
@@ -78,9 +91,9 @@ class Lookout:
             TransportError: They cannot be read now, but may be soon.
         """
         async with self._looking:
-            doubts = self._doubts
-            if self._settled == doubts:
+            if not self.is_due:
                 return
+            doubts = self._doubts
             try:
                 await refresh()
             except PeerError:

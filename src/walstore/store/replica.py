@@ -32,7 +32,7 @@ from walstore.document.ports import (
 )
 from walstore.errors import MalformedError, NotJsonError, TransportError
 from walstore.local import LocalFile, Start
-from walstore.net.faults import RelayRefusalError, TransportClosedError
+from walstore.net.faults import RelayRefusalError
 from walstore.store.high_water import HighWater
 from walstore.store.refused import NotWriterError
 from walstore.wire.frames import Code
@@ -47,6 +47,13 @@ class NoRelayError(TransportError):
 
     def __init__(self) -> None:
         super().__init__("this store has no relay", retryable=False)
+
+
+class NotLookedError(TransportError):
+    """The connection is a new one, and who counts there was not looked at yet: nothing is sent."""
+
+    def __init__(self) -> None:
+        super().__init__("the members have to be looked up first", retryable=True)
 
 
 class Replica:
@@ -66,6 +73,8 @@ class Replica:
         self.is_local = True
         # Whether what is appended would count; nobody is sent what they would have to reject.
         self.may_append: Callable[[], bool] = lambda: True
+        # Whether something has to be looked at before anything is appended.
+        self.is_look_due: Callable[[], bool] = lambda: False
         self._floor = 0 if file is None else _read_floor(file)
         self._high_water = HighWater() if file is None else HighWater.read(file.marks)
         # Counts reasons to doubt that the relay holds the newest element that was read, and how
@@ -78,15 +87,6 @@ class Replica:
         self.count = 0
         # Whether something was handed out that is not kept: a state has to be, before anything is.
         self.has_hole = False
-        self._is_closed = False
-
-    def close(self) -> None:
-        """Read and keep nothing any more, also of what is under way."""
-        self._is_closed = True
-
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise TransportClosedError("the store was closed meanwhile")
 
     @property
     def has_something(self) -> bool:
@@ -119,11 +119,14 @@ class Replica:
         Raises:
             NoRelayError: There is none.
             NotWriterError: Nobody would read it.
+            NotLookedError: It is not known whether, and what it is to be sealed with.
             LogBehindError: The log has lost what was read of it; nothing is sent to it.
             TransportError: It is not known to be stored.
         """
         if self._transport is None:
             raise NoRelayError
+        if self.is_look_due():
+            raise NotLookedError
         if not self.may_append():
             raise NotWriterError
         try:
@@ -141,7 +144,6 @@ class Replica:
             LogBehindError: The log elsewhere has lost what was read of it.
             TransportError: The log cannot be read now.
         """
-        self._check_open()
         page: Sequence[object] = self._page(checkpoint)
         if not page and not self.is_local and self._transport is not None:
             try:
@@ -159,7 +161,6 @@ class Replica:
         page = await transport.pull(document_key, checkpoint)
         # It may have come over another connection than it was asked for on, and of another log.
         await self._make_sure(transport, document_key)
-        self._check_open()
         self._keep(page, checkpoint)
         if not page and checkpoint < self._high_water.ts:
             raise LogBehindError(head=checkpoint, checkpoint=self._high_water.ts)
@@ -209,14 +210,12 @@ class Replica:
 
     async def tail(self, document_key: str, upto: int, count: int) -> Sequence[object]:
         """The newest elements up to a `ts`."""
-        self._check_open()
         if self._file is not None and (self.is_local or self._file.head() >= upto):
             return [raw for raw in self._file.tail(upto, count) if raw.ts > self._floor]
         tail = getattr(self._transport, "tail", None)
         if self.is_local or tail is None:
             return []
         found: Sequence[object] = await tail(document_key, upto, count)
-        self._check_open()
         shaped = [raw for each in found if (raw := raw_of(each)) is not None]
         self._rise(self._high_water.risen(0, [raw for raw in shaped if raw.ts <= _ts_max()]))
         return found
@@ -226,7 +225,6 @@ class Replica:
         if self.is_local:
             return self._state()
         stored = None if self._snapshots is None else await self._snapshots.read(snapshot_key)
-        self._check_open()
         if self._file is not None and stored is not None:
             # What it stands for may be all there is, and has to be kept as well.
             self.has_hole |= _upto(stored) > max(self._file.head(), self._floor)

@@ -208,6 +208,10 @@ class Sharing:
         self._outdated_ts = outdated_ts
         return True
 
+    def snapshot_told(self) -> None:
+        """There may be another snapshot: the next look sees whether it helps who lacks a key."""
+        self._attached.is_snapshot_new = True
+
     @property
     def is_state_due(self) -> bool:
         """Whether a fold that is kept stands for less than what was read since."""

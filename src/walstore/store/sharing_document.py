@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -18,13 +19,16 @@ from typing import Any, Protocol
 from walstore.document.events import Rejection
 from walstore.document.faults import RejectedElementsError, SequenceGapError
 from walstore.document.opening import Marks
-from walstore.errors import UsageError
+from walstore.errors import TransportError, UsageError
 from walstore.signed.roster import Roster, counted_in
 from walstore.store.membership import Membership
 from walstore.store.sharing_known import Known, names_in
 
 # Rejections that a document holds as evidence are bounded; from here on some may be gone.
 _REJECTIONS_KNOWN_MAX = 1024
+
+# How often a snapshot is looked for without a reason, for what cannot be opened: it may be large.
+_TRY_S = 300.0
 
 # Strangers that are kept; any more could be anybody.
 _STRANGERS_MAX = 256
@@ -81,6 +85,7 @@ class Attached:
 
     Attributes:
         is_state_due: Whether the state on file stands for less than what was read since.
+        is_snapshot_new: Whether there may be a snapshot that was not looked at yet.
     """
 
     def __init__(self, known: Known) -> None:
@@ -93,6 +98,9 @@ class Attached:
         self._is_behind = False
         self._is_read_anew = False
         self.is_state_due = False
+        self.is_snapshot_new = True
+        # How many elements could not be opened when it was tried last, and when that was.
+        self._tried = (0, 0.0)
 
     def attach(self, document: SharedDocument) -> None:
         """Follow with a document that was opened just now."""
@@ -142,13 +150,28 @@ class Attached:
             with suppress(RejectedElementsError, SequenceGapError):
                 await document.reread()
             self._is_read_anew = self.is_state_due = True
-        elif known.keys is not keys or document.unreadable:
-            unreadable = document.unreadable
-            with suppress(RejectedElementsError, SequenceGapError):
-                await document.retry_unreadable()
-            self.is_state_due |= document.unreadable < unreadable
+        elif known.keys is not keys or self._is_worth_trying(document):
+            await self._retry(document)
         self._read_with = (known.membership.roster, known.keys)
         self._is_behind = False
+
+    def _is_worth_trying(self, document: SharedDocument) -> bool:
+        """Whether something that cannot be opened may be told by a snapshot that is new."""
+        count, tried_s = self._tried
+        is_late = time.monotonic() - tried_s > _TRY_S
+        is_news = self.is_snapshot_new or document.unreadable != count or is_late
+        return document.unreadable > 0 and is_news
+
+    async def _retry(self, document: SharedDocument) -> None:
+        unreadable, self.is_snapshot_new = document.unreadable, False
+        try:
+            with suppress(RejectedElementsError, SequenceGapError):
+                await document.retry_unreadable()
+        except TransportError:
+            # The snapshot cannot be read now; who counts is known all the same.
+            self.is_snapshot_new = True
+        self.is_state_due |= document.unreadable < unreadable
+        self._tried = (document.unreadable, time.monotonic())
 
     def note_strangers(self) -> None:
         """Keep whose elements were passed over, before a state is kept that stands for them."""

@@ -28,6 +28,7 @@ from walstore.document.opening import Posture
 from walstore.document.ports import OtherLogError, SnapshotStore, Transport
 from walstore.errors import TransportError, UsageError, WalStoreError
 from walstore.local import LocalFile, LocalFileClosedError
+from walstore.net.faults import TransportClosedError
 from walstore.sealed.encryptor import Encryptor, PlainEncryptor
 from walstore.sealed.native import NativeEncryptor
 from walstore.signed import Identity
@@ -40,12 +41,12 @@ from walstore.store.change_stream import ChangeStream
 from walstore.store.editing import StoreEditing
 from walstore.store.files import FileBinding, FileStatus
 from walstore.store.journal import FileJournal
-from walstore.store.lookout import Lookout, RecordsWaiter
+from walstore.store.lookout import Lookout, RecordsWaiter, SnapshotWaiter
 from walstore.store.own_undo import OwnUndo
 from walstore.store.presence import PeersWaiter, Presence, PresenceChannel
 from walstore.store.refusals import Refusals
 from walstore.store.refused import Refused, all_refused
-from walstore.store.replica import NoRelayError, Replica
+from walstore.store.replica import NoRelayError, NotLookedError, Replica
 from walstore.store.rolled_back import AcceptedRollback, accept_rollback, meant
 from walstore.store.selectors import Selector, SelectorView, Tracker, select
 from walstore.store.shared import NotSharedError, encryptor_of, share
@@ -295,6 +296,7 @@ class WalStore(StoreEditing):
             await self._open()
         except BaseException:
             await self._stack.aclose()
+            self._tell_strangers([])
             raise
         return self
 
@@ -306,12 +308,13 @@ class WalStore(StoreEditing):
                 await self._settle(document)
         finally:
             self._hub.close()
-            await self._end_tasks()
-            await self._stack.aclose()
-            if self._strangers is not None:
-                self._strangers.tell_all()
-            self._document = None
-            self._tell_status()
+            try:
+                await self._end_tasks()
+                await self._stack.aclose()
+            finally:
+                self._tell_strangers([] if document is None else document.rejected())
+                self._document = None
+                self._tell_status()
 
     async def _open(self) -> None:
         if self._path is not None:
@@ -322,7 +325,6 @@ class WalStore(StoreEditing):
         self._replica = Replica(
             file=self._file, transport=self._transport, snapshots=self._snapshots
         )
-        self._stack.callback(self._replica.close)
         await self._share()
         own = self.identity.public_key
         self._refusals = Refusals(self._file, document_key=self.key, author=own)
@@ -411,6 +413,8 @@ class WalStore(StoreEditing):
 
     def _start(self) -> None:
         if self._transport is None:
+            # Nobody can be asked.
+            self._tell_strangers(self.document.rejected())
             return
         self._syncer = Syncer(
             self,
@@ -445,6 +449,7 @@ class WalStore(StoreEditing):
         )
         if self._replica is not None:
             self._replica.may_append = self._may_write
+            self._replica.is_look_due = lambda: self._lookout.is_due
         sharing.listen(self._members_changed)
         self._strangers = Strangers(sharing.membership.is_writer, self._tell_event)
         self._writers = sharing.membership.is_writer
@@ -455,6 +460,10 @@ class WalStore(StoreEditing):
         """Know who counts, and what to seal with, before anything is read or sent."""
         if self._sharing is not None:
             await self._lookout.first(self._sharing.refresh)
+
+    def _tell_strangers(self, rejected: list[Rejection]) -> None:
+        if self._strangers is not None:
+            self._strangers.tell_all(rejected)
 
     def _note_outdated(self) -> None:
         if self._sharing is not None and self._sharing.note_outdated():
@@ -473,8 +482,9 @@ class WalStore(StoreEditing):
             _logger.info("the members could not be looked up: %s", error)
         if not is_answered:
             self._lookout.suspect()
-        elif self._strangers is not None:
-            self._strangers.tell_all()
+        else:
+            self._tell_strangers(document.rejected())
+        self._note_outdated()
         return sharing.version != before or document.unreadable < unreadable
 
     def _members_changed(self) -> None:
@@ -510,6 +520,8 @@ class WalStore(StoreEditing):
             work.append(self._presence.follow(cast("PeersWaiter", followed)))
         if self._sharing is not None and hasattr(followed, "wait_records"):
             work.append(self._listen(cast("RecordsWaiter", followed)))
+        if self._sharing is not None and hasattr(followed, "wait_snapshot"):
+            work.append(self._await_snapshots(self._sharing, cast("SnapshotWaiter", followed)))
         self._listeners = [asyncio.create_task(each) for each in work]
 
     async def _listen(self, followed: RecordsWaiter) -> None:
@@ -518,6 +530,15 @@ class WalStore(StoreEditing):
             while True:
                 await followed.wait_records()
                 self._lookout.told()
+
+    async def _await_snapshots(self, sharing: Sharing, followed: SnapshotWaiter) -> None:
+        """Look at a new snapshot, if something waits for one."""
+        with suppress(TransportError):
+            while True:
+                await followed.wait_snapshot()
+                sharing.snapshot_told()
+                if self.document.unreadable:
+                    self._lookout.told()
 
     async def _end_listeners(self) -> None:
         for task in self._listeners:
@@ -723,7 +744,8 @@ class WalStore(StoreEditing):
         """
         document = self.document
         try:
-            ts = await self._commit(document)
+            with self._unless_closed(document):
+                ts = await self._commit(document)
         except OtherLogError as error:
             self._other_log = error
             raise
@@ -740,16 +762,24 @@ class WalStore(StoreEditing):
 
     async def _commit(self, document: WalDocument) -> int | None:
         self._undo.save()
-        if self._transport is not None:
-            try:
-                await self._look_first()
-            except TransportError:
+        if self._transport is None:
+            if document.has_unsent:
                 document.seal()
-                raise
-            return await document.commit()
-        if document.has_unsent:
-            document.seal()
-        return None
+            return None
+        while True:
+            if document.has_unsent:
+                await self._look_before_sending(document)
+            # There may be another connection by then.
+            with suppress(NotLookedError):
+                return await document.commit()
+
+    async def _look_before_sending(self, document: WalDocument) -> None:
+        try:
+            await self._look_first()
+        except TransportError:
+            if self._document is document:
+                document.seal()
+            raise
 
     async def flush(self) -> None:
         """Return once everything that was edited is on disk here, and acknowledged by the relay.
@@ -758,9 +788,21 @@ class WalStore(StoreEditing):
             TransportError: Something is not known to be stored; it is sent again later.
             StorageError: It is not on disk here.
         """
+        document = self.document
         await self.commit()
         if self._file is not None:
-            await asyncio.to_thread(self._file.sync)
+            with self._unless_closed(document):
+                await asyncio.to_thread(self._file.sync)
+
+    @contextmanager
+    def _unless_closed(self, document: WalDocument) -> Iterator[None]:
+        """Do something; if the store is closed meanwhile, say that, not what it was closed with."""
+        try:
+            yield
+        except LocalFileClosedError as error:
+            if self._document is document:
+                raise
+            raise TransportClosedError("the store was closed meanwhile") from error
 
     async def pull(self) -> int:
         """Read what is new in the log; how many elements were folded.
@@ -771,8 +813,10 @@ class WalStore(StoreEditing):
         document = self.document
         unreadable = document.unreadable
         try:
-            await self._look_first()
-            folded = await document.pull()
+            with self._unless_closed(document):
+                await self._look_first()
+                unreadable = document.unreadable
+                folded = await document.pull()
             self._other_log = None
             self._folded_since_state += folded
             self._note_outdated()
@@ -803,9 +847,9 @@ class WalStore(StoreEditing):
         document = self.document
         # Who has not heard of a new member would sign away what they wrote.
         self._lookout.doubt()
-        await self._look_first()
-        await document.snapshot()
-        if self._document is document:
+        with self._unless_closed(document):
+            await self._look_first()
+            await document.snapshot()
             self._remember_snapshot(document)
 
     # ── what the log has lost ──────────────────────────────────────────────────────────
@@ -1173,6 +1217,8 @@ class WalStore(StoreEditing):
             # Also while the store closes: what it still sends must not hide what is gone there.
             self._replica.doubt()
             self._lookout.doubt()
+        if is_new and self._sharing is not None:
+            self._sharing.snapshot_told()
         if is_new and self._syncer is not None:
             self._syncer.look()
             self.document.retry_refused()

@@ -3,14 +3,14 @@
 - Somebody new may be read before the roster that names them: that is no alarm. So it is looked at
   the roster once more, and told only if that does not explain it.
 - It counts as rejected from the beginning; only the telling waits. What finds no room to wait is
-  told at once.
+  told at once, and so is what nobody proves to have signed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from walstore.document.events import Event, Rejection
+from walstore.document.events import NOT_A_WRITER, Event, Rejection
 
 # How many wait at most.
 _HELD_MAX = 256
@@ -31,17 +31,23 @@ class Strangers:
         self._held: list[Rejection] = []
 
     def hold(self, event: Event) -> bool:
-        """Keep an event back, if its author is a stranger; whether it is."""
-        if not isinstance(event, Rejection) or event.author is None:
+        """Keep an event back, if its author was a stranger; whether it is."""
+        if not isinstance(event, Rejection) or not event.proven or event.reason != NOT_A_WRITER:
             return False
-        if self._is_writer(event.author) or len(self._held) >= _HELD_MAX:
+        if len(self._held) >= _HELD_MAX:
             return False
         self._held.append(event)
         return True
 
-    def tell_all(self) -> None:
-        """Tell of those who still are strangers, after a look; whoever is none was read anew."""
+    def tell_all(self, rejected: Iterable[Rejection]) -> None:
+        """Tell of those who still are strangers, after a look.
+
+        Args:
+            rejected: What is rejected by now: whoever turned out to be known was read anew.
+        """
         held, self._held = self._held, []
+        places = {(event.ts, event.author) for event in rejected}
         for event in held:
-            if event.author is None or not self._is_writer(event.author):
+            is_known = event.author is not None and self._is_writer(event.author)
+            if not is_known or (event.ts, event.author) in places:
                 self._tell(event)
