@@ -190,7 +190,80 @@ async def test_who_comes_back_after_a_rotation_seals_nothing_with_the_former_key
             assert epochs(await elements_of(relay)) == [1, 2, 2, 2, 2, 2]
 
 
-async def test_a_snapshot_holds_what_somebody_new_has_written() -> None:
+async def test_a_commit_under_way_goes_on_with_the_new_key_over_a_new_connection(
+    relay: Relay,
+) -> None:
+    async with AsyncExitStack() as stack:
+        ada, ben, _ = await three(stack, relay, True)
+        await has_looked(ben)
+        append = WebSocketTransport.append
+
+        async def rotating(transport: WebSocketTransport, *args: Any) -> int:
+            patched.setattr(WebSocketTransport, "append", append)
+            ts = await append(transport, *args)
+            await ada.sharing.rotate()
+            # As if the connection were another one.
+            ben._lookout.doubt()
+            return ts
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(ben._lookout, "told", lambda: None)
+            for number in range(3):
+                ben[f"away-{number}"] = number
+                ben.document.seal()
+            patched.setattr(WebSocketTransport, "append", rotating)
+            await ben.commit()
+        assert epochs(await elements_of(relay)) == [1, 1, 2, 2]
+
+
+async def test_who_has_nothing_to_send_needs_nobody(tmp_path: Path) -> None:
+    port = free_port()
+    async with SqliteLog.open(tmp_path / "relay.db") as log, AsyncExitStack() as stack:
+        async with Relay.serve(log, port=port) as relay:
+            _, ben, _ = await three(stack, relay, True)
+        await until([ben], lambda: ben.status.state != "live")
+        await ben.flush()
+
+
+async def test_what_nobody_can_open_costs_little_and_stops_nobody(relay: Relay) -> None:
+    async with AsyncExitStack() as stack:
+        ada, ben, cam = await three(stack, relay, True)
+        await ada.snapshot()
+        seal = ben._encryptor.seal
+        with pytest.MonkeyPatch.context() as patched:
+
+            def mislabelled(_: object, *args: Any) -> dict[str, Any]:
+                return {**seal(*args), "_epoch": 999}
+
+            patched.setattr(type(ben._encryptor), "seal", mislabelled)
+            ben["x"] = 1
+            await ben.flush()
+        for store in (ada, cam):
+            await until([store], lambda store=store: store.status.unreadable == 1)  # type: ignore[misc]
+            await has_looked(store)
+        reads = 0
+        with pytest.MonkeyPatch.context() as patched:
+
+            async def failing(*_: object) -> Any:
+                nonlocal reads
+                reads += 1
+                raise TransportError("away", retryable=True)
+
+            patched.setattr(WebSocketTransport, "read", failing)
+            for _ in range(10):
+                await cam._look()
+            assert reads == 0
+            # There is a new one, which cannot be read: the rest goes on.
+            cam.sharing.snapshot_told()
+            cam._lookout.doubt()
+            cam["y"] = 2
+            await cam.flush()
+            await cam.pull()
+            assert reads > 0
+        await until([ada], lambda: ada.get("y") == 2)
+
+
+async def test_a_snapshot_holds_what_somebody_new_has_written(tmp_path: Path) -> None:
     with silent():
         async with Relay.serve(MemoryLog()) as relay, AsyncExitStack() as stack:
             ada = await stack.enter_async_context(owned(relay, False))
@@ -198,7 +271,8 @@ async def test_a_snapshot_holds_what_somebody_new_has_written() -> None:
             await ada.flush()
             roles = ("write", "snapshot")
             first = str(await ada.sharing.invite(Card.of(BEN), roles))
-            ben = await stack.enter_async_context(WalStore.join(first, identity=BEN))
+            path = tmp_path / "ben.wal"
+            ben = await stack.enter_async_context(WalStore.join(first, identity=BEN, path=path))
             await until([ben], lambda: ben.text("note") == "A")
             await has_looked(ben)
             second = str(await ada.sharing.invite(Card.of(CAM)))
@@ -212,6 +286,8 @@ async def test_a_snapshot_holds_what_somebody_new_has_written() -> None:
             assert isinstance(stored.document, dict)
             assert stored.document["producedBy"] == BEN.public_key
             assert "of somebody new" in str(stored.document["state"])
+        async with WalStore.join(first, identity=BEN, path=path) as ben:
+            assert ben.get("title") == "of somebody new"
 
 
 async def elements_of(relay: Relay) -> list[Any]:
