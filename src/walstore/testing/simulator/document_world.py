@@ -35,6 +35,9 @@ KEY = "fleet/document"
 # Rounds of commit and pull after which everybody must have everything.
 _ROUNDS_MAX = 2
 
+# Edits after which one of them must have changed something.
+_EDITS_MAX = 50
+
 
 class DocumentWorld:
     """The clients, the hub and the archive of one run."""
@@ -149,7 +152,11 @@ class DocumentWorld:
         """Let everybody write and read: whatever somebody has seen, everybody is told of."""
         for _ in range(_ROUNDS_MAX if self._rates.hostility else 1):
             for client in there:
-                client.edit(self._chance)
+                # Not every edit changes something, and who sends nothing tells nothing.
+                for _ in range(_EDITS_MAX):
+                    client.edit(self._chance)
+                    if _document(client).has_unsent or _document(client).is_read_only:
+                        break
                 await self._at(client, client.commit())
                 await self._at(client, client.pull())
         for client in there:
