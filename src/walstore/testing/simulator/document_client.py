@@ -226,11 +226,15 @@ class DocumentClient:
         self._trace(self.name, "snapshot", stored["uptoTs"])
 
     async def adopt(self, keys: ContentKeys) -> None:
-        """Use the keys of a newer keyring."""
-        self.keys = keys
+        """Use the keys of a newer keyring; what is cut short is to be done again later."""
+        before, self.keys = self.keys, keys
         if self.document is not None and isinstance(self.encryptor, NativeEncryptor):
             self.encryptor.adopt(keys)
-            opened = await self.document.retry_unreadable()
+            try:
+                opened = await self.document.retry_unreadable()
+            except (TransportError, asyncio.CancelledError):
+                self.keys = before
+                raise
             self._trace(self.name, "keys", f"{keys.current_epoch} {opened}")
 
     async def exclude(self, revoked: Mapping[str, Mapping[str, int]]) -> None:
