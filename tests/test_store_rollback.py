@@ -20,7 +20,7 @@ from walstore.crdt.runs import Insert
 from walstore.document.faults import (
     ReadOnlyError,
 )
-from walstore.document.ports import RawElement
+from walstore.document.ports import LogBehindError, RawElement, StoredSnapshot
 from walstore.errors import TransportError, UsageError
 from walstore.local import LocalFile, LocalFileDamagedError, LocalFileFullError
 from walstore.net import MemoryTransport
@@ -292,6 +292,35 @@ async def test_a_relay_that_is_put_right_again_is_accepted_without_a_loss(tmp_pa
         await until_same(table.ada, table.ben)
         assert len(await relay.elements()) == len(table.before) + 1
         await table.close()
+
+
+async def test_no_snapshot_hides_that_a_log_was_put_back_while_it_was_taken(
+    tmp_path: Path,
+) -> None:
+    log = MemoryTransport()
+    copies: list[list[RawElement]] = []
+
+    class Slow(MemorySnapshots):
+        async def read(self, snapshot_key: str) -> StoredSnapshot | None:
+            stored = await super().read(snapshot_key)
+            if copies:
+                # The log was read by now, over a connection that is gone.
+                log._logs[KEY] = copies.pop()
+                assert ada._replica is not None
+                ada._replica.doubt()
+            return stored
+
+    snapshots = Slow()
+    async with quiet(ADA, log, tmp_path / "ada.wal", snapshots=snapshots) as ada:
+        await write(ada, "one")
+        copy = list(log._logs[KEY])
+        await write(ada, "two")
+        copies.append(copy)
+        with pytest.raises(LogBehindError):
+            await ada.snapshot()
+        assert snapshots._documents == {}
+        await met(ada)
+        assert await ada.accept_rollback() == AcceptedRollback(1, 0)
 
 
 # ── authors who do not come back ───────────────────────────────────────────────────────

@@ -30,6 +30,7 @@ from walstore.document.ports import (
     StoredSnapshot,
     Transport,
 )
+from walstore.document.snapshot import SNAPSHOT_SUFFIX
 from walstore.errors import MalformedError, NotJsonError, TransportError
 from walstore.local import LocalFile, Start
 from walstore.net.faults import RelayRefusalError
@@ -238,10 +239,14 @@ class Replica:
         Raises:
             NoRelayError: There is none.
             SnapshotConflictError: The stored revision is another one.
+            LogBehindError: The log has lost what was read of it, and the snapshot would hide that.
             TransportError: It is not known to be stored.
         """
         if self._snapshots is None:
             raise NoRelayError
+        if self._transport is not None:
+            document_key = snapshot_key.removesuffix(SNAPSHOT_SUFFIX)
+            await self._make_sure_if_shown(self._transport, document_key)
         await self._snapshots.write(snapshot_key, document, revision)
 
     def keep_state(self, document: Mapping[str, Any]) -> None:
