@@ -13,7 +13,7 @@ import pytest
 
 from tests.put_back import Prunable, live, met, quiet, signatures, until_same, until_told, write
 from tests.rigged import RiggedLog, write_packed
-from tests.stores import ADA, BEN, CAM, KEY, check_log, until, until_sent
+from tests.stores import ADA, BEN, CAM, KEY, PATIENCE_S, check_log, until, until_sent
 from tests.vault import Vault, vault
 from walstore.canon import parse
 from walstore.crdt.runs import Insert
@@ -21,7 +21,7 @@ from walstore.document.faults import (
     ReadOnlyError,
 )
 from walstore.document.ports import LogBehindError, RawElement, StoredSnapshot
-from walstore.errors import TransportError, UsageError
+from walstore.errors import PeerError, TransportError, UsageError
 from walstore.local import LocalFile, LocalFileDamagedError, LocalFileFullError
 from walstore.net import MemoryTransport
 from walstore.net.memory import MemorySnapshots
@@ -708,7 +708,19 @@ async def test_a_shared_document_comes_back_with_its_members(tmp_path: Path) -> 
         ben.edit_text("note", 0, 0, "> ")
         await until_same(ada, ben)
         check_sessions(await relay.elements())
-        await ben.sharing.refresh()
+        # Ada's store gives them back by itself, a moment after it was connected.
+        async with asyncio.timeout(PATIENCE_S):
+            while not await is_found(ben):
+                await asyncio.sleep(0)
+
+
+async def is_found(store: WalStore) -> bool:
+    """Whether roster and keyring are where they should be."""
+    try:
+        await store.sharing.refresh()
+    except PeerError:
+        return False
+    return True
 
 
 def check_sessions(elements: list[RawElement]) -> None:
