@@ -306,3 +306,13 @@ def test_a_list_that_was_laid_out_is_edited_like_one_that_was_folded(seed: int) 
 def test_ops_become_the_same_runs_whatever_they_come_in() -> None:
     ops = plain_inserts(random.Random(3))
     assert to_runs(ops) == to_runs(iter(ops)) == to_runs(tuple(ops))
+
+
+def test_what_is_removed_before_all_of_it_is_here_is_told_once() -> None:
+    crdt = WalCrdt()
+    crdt.fold_runs([Insert(NAME, "a", 1, "", 0, ["x", "y"])])
+    changes: list[Change] = []
+    crdt.fold_runs([Remove(NAME, "b", 9, "a", 1, 3, 1)], changes)
+    assert changes == [ListChanged(NAME, 0, 2, [])]
+    crdt.fold_runs([Insert(NAME, "a", 3, "a", 2, ["z"])], changes)
+    assert (crdt.materialize().get(NAME), len(changes)) == ([], 1)
