@@ -446,7 +446,8 @@ async def stopped(store: WalStore) -> None:
             task.cancel()
 
 
-async def test_who_looks_goes_on_after_a_full_disk(relay: Relay, tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", ["_keep_state", "_note_outdated"])
+async def test_who_looks_goes_on_after_a_full_disk(relay: Relay, tmp_path: Path, step: str) -> None:
     async with owned(relay, False) as ada:
         ada.set_text("note", "A")
         await ada.flush()
@@ -455,12 +456,12 @@ async def test_who_looks_goes_on_after_a_full_disk(relay: Relay, tmp_path: Path)
             await has_looked(ben)
             failed = asyncio.Event()
 
-            def full(*_: object) -> None:
+            def full(**_: object) -> None:
                 failed.set()
                 raise LocalFileFullError(tmp_path / "ben.wal")
 
             with pytest.MonkeyPatch.context() as patched:
-                patched.setattr(ben, "_keep_state", lambda **_: full())
+                patched.setattr(ben, step, full)
                 await ada.sharing.invite(Card.of(CAM))
                 await failed.wait()
                 assert may_write(ben, CAM)

@@ -36,7 +36,7 @@ from walstore.document.ports import RawElement
 from walstore.document.revoked import Revoked, counted_seq, new_fold, nobody_revoked
 from walstore.document.sealing import Sealed
 from walstore.errors import MalformedError
-from walstore.sealed.encryptor import Encryptor, PlainEncryptor, SealContext
+from walstore.sealed.encryptor import Encryptor, PlainEncryptor, SealContext, is_outdated
 from walstore.sealed.outcomes import SealRejectedError, UnreadableError
 from walstore.signed.author import Domain, SigningFrame, verify_decoded
 from walstore.signed.chain import (
@@ -507,7 +507,8 @@ class DocumentLog:
         if header is None and envelope.author_seq is not None:
             self._check_counted(element.author, None, envelope.author_seq)
         self._check_counters(envelope, element.ts)
-        if _is_outdated(element.data, self.encryptor):
+        sealed = element.data["body"] if element.data.get("v") == 2 else element.data
+        if is_outdated(sealed, self.encryptor):
             self.outdated_ts = max(self.outdated_ts, element.ts)
         seq, runs, message = envelope.author_seq, envelope.runs, envelope.message
         entry = Entry(element, link, header, seq, runs, message)
@@ -650,16 +651,6 @@ def _chain_element(candidate: _Candidate) -> ChainElement:
     element, header = candidate.element, candidate.header
     session, seq, prev = ("", 0, None) if header is None else header[:3]
     return ChainElement(element.author, session, seq, prev, candidate.signed, element.signature)
-
-
-def _is_outdated(data: Mapping[str, Any], encryptor: Encryptor) -> bool:
-    """Whether an element that was opened is sealed in a key epoch that is over."""
-    current: int | None = getattr(encryptor, "current_epoch", None)
-    if current is None:
-        return False
-    sealed = data["body"] if data.get("v") == 2 else data
-    epoch: int = sealed.get("_epoch", current)
-    return epoch < current
 
 
 def _rejection(value: Any, reason: str, *, proven: bool = False) -> Rejection:

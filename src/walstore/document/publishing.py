@@ -29,6 +29,7 @@ from walstore.document.snapshot import (
     newest_cut,
 )
 from walstore.errors import MalformedError
+from walstore.sealed.encryptor import is_outdated
 from walstore.sealed.outcomes import SealRejectedError, UnreadableError
 from walstore.signed.identity import Identity
 from walstore.wire.envelope import Profile
@@ -127,8 +128,7 @@ class Producer(NamedTuple):
     def _is_sealed_anew(self, snapshot: Snapshot) -> bool:
         """Whether those who have no key but the current one can open a snapshot."""
         state = snapshot.document["state"]
-        epoch = getattr(self.source.encryptor, "current_epoch", None)
-        return epoch is None or state is None or state.get("_epoch", epoch) == epoch
+        return state is None or not is_outdated(state, self.source.encryptor)
 
     def sign(self, draft: Draft) -> dict[str, Any]:
         """Sign a snapshot.

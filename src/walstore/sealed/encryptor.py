@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 from walstore.canon import Json, canonical_bytes, parse
@@ -112,6 +113,17 @@ class KeyedEncryptor:
             KeyringRefusedError: A key epoch has another key than before; nothing has changed.
         """
         self._keys = self._keys.updated(keys)
+
+
+def is_outdated(sealed: Mapping[str, Any], keys: object) -> bool:
+    """Whether something is sealed in a key epoch that is over: who comes late gets no key for it.
+
+    Args:
+        sealed: What was sealed.
+        keys: An encryptor or content keys; whatever has no current key epoch has no former one.
+    """
+    current = getattr(keys, "current_epoch", None)
+    return current is not None and sealed.get("_epoch", current) != current
 
 
 def write_object(plain: dict[str, Any] | bytes) -> bytes:

@@ -9,9 +9,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from walstore.document.faults import (
     NoSnapshotStoreError,
@@ -21,7 +20,7 @@ from walstore.document.faults import (
 )
 from walstore.document.ports import GrantStore, RecordConflictError, RecordStore, StoredRecord
 from walstore.net.faults import RelayRefusalError
-from walstore.sealed.keys import ContentKeys
+from walstore.sealed.encryptor import is_outdated
 from walstore.signed.grant import sign_grant
 from walstore.signed.roster import Roster, RosterRefusedError, new_roster
 from walstore.store.shared_keyring import OpenKeyring
@@ -188,13 +187,8 @@ class Steps:
             if error.code is not Code.RESTRICTED:
                 raise
         else:
-            if known.keys is not None and _is_outdated(snapshot, known.keys):
+            state = snapshot["state"]
+            if state is not None and is_outdated(state, known.keys):
                 # Somebody who does not know of the new key yet has stored one that covers more.
                 return
         known.keep(replace(known.state, is_snapshot_due=False))
-
-
-def _is_outdated(snapshot: Mapping[str, Any], keys: ContentKeys) -> bool:
-    """Whether a snapshot is sealed in a key epoch that is over."""
-    state, current = snapshot["state"], keys.current_epoch
-    return state is not None and state.get("_epoch", current) != current

@@ -476,6 +476,7 @@ class WalStore(StoreEditing):
         is_answered = True
         try:
             await (sharing.settle() if sharing.is_owner else sharing.refresh())
+            self._note_outdated()
             self._keep_state(is_due=sharing.is_state_due)
         except WalStoreError as error:
             is_answered = not may_pass(error)
@@ -484,7 +485,6 @@ class WalStore(StoreEditing):
             self._lookout.suspect()
         else:
             self._tell_strangers(document.rejected())
-        self._note_outdated()
         return sharing.version != before or document.unreadable < unreadable
 
     def _members_changed(self) -> None:
