@@ -63,17 +63,28 @@ def owned(relay: Relay, is_sealed: bool) -> WalStore:
 
 async def three(stack: AsyncExitStack, relay: Relay, is_sealed: bool) -> list[WalStore]:
     """Ada, and Ben and Cam whom she has invited, all live with one text."""
+    ada, ben = await two(stack, relay, is_sealed)
+    line = str(await ada.sharing.invite(Card.of(CAM)))
+    cam = await stack.enter_async_context(WalStore.join(line, identity=CAM))
+    await until([cam], lambda: cam.text("note") == "A")
+    return [ada, ben, cam]
+
+
+async def two(
+    stack: AsyncExitStack,
+    relay: Relay,
+    is_sealed: bool,
+    roles: tuple[str, ...] = ("write",),
+    **of_ben: Any,
+) -> tuple[WalStore, WalStore]:
+    """Ada, and Ben whom she has invited, both live with one text."""
     ada = await stack.enter_async_context(owned(relay, is_sealed))
     ada.set_text("note", "A")
     await ada.flush()
-    stores = [ada]
-    for who in (BEN, CAM):
-        line = str(await ada.sharing.invite(Card.of(who)))
-        store = await stack.enter_async_context(WalStore.join(line, identity=who))
-        stores.append(store)
-    for store in stores:
-        await until([store], lambda store=store: store.text("note") == "A")  # type: ignore[misc]
-    return stores
+    line = str(await ada.sharing.invite(Card.of(BEN), roles))
+    ben = await stack.enter_async_context(WalStore.join(line, identity=BEN, **of_ben))
+    await until([ben], lambda: ben.text("note") == "A")
+    return ada, ben
 
 
 async def has_looked(store: WalStore) -> None:
@@ -91,12 +102,7 @@ def may_write(store: WalStore, who: Identity) -> bool:
 
 async def test_the_first_edit_of_somebody_new_is_seen_by_all(relay: Relay, is_sealed: bool) -> None:
     async with AsyncExitStack() as stack:
-        ada = await stack.enter_async_context(owned(relay, is_sealed))
-        ada.set_text("note", "A")
-        await ada.flush()
-        first = str(await ada.sharing.invite(Card.of(BEN)))
-        ben = await stack.enter_async_context(WalStore.join(first, identity=BEN))
-        await until([ben], lambda: ben.text("note") == "A")
+        ada, ben = await two(stack, relay, is_sealed)
         # Ben has been there since before Cam was invited.
         second = str(await ada.sharing.invite(Card.of(CAM)))
         cam = await stack.enter_async_context(WalStore.join(second, identity=CAM))
@@ -112,15 +118,8 @@ async def test_the_first_edit_of_somebody_new_is_seen_where_the_relay_tells_noth
 ) -> None:
     with silent():
         async with Relay.serve(MemoryLog()) as relay, AsyncExitStack() as stack:
-            ada = await stack.enter_async_context(owned(relay, is_sealed))
-            ada.set_text("note", "A")
-            await ada.flush()
-            first = str(await ada.sharing.invite(Card.of(BEN)))
             noticed: list[Event] = []
-            ben = await stack.enter_async_context(
-                WalStore.join(first, identity=BEN, on_event=noticed.append)
-            )
-            await until([ben], lambda: ben.text("note") == "A")
+            ada, ben = await two(stack, relay, is_sealed, on_event=noticed.append)
             await has_looked(ben)
             second = str(await ada.sharing.invite(Card.of(CAM)))
             assert not may_write(ben, CAM)
@@ -148,12 +147,7 @@ async def test_a_new_key_is_fetched_when_something_cannot_be_opened() -> None:
 
 async def test_what_is_sealed_with_a_former_key_is_seen_by_whoever_came_later() -> None:
     async with Relay.serve(MemoryLog()) as relay, AsyncExitStack() as stack:
-        ada = await stack.enter_async_context(owned(relay, True))
-        ada.set_text("note", "A")
-        await ada.flush()
-        first = str(await ada.sharing.invite(Card.of(BEN)))
-        ben = await stack.enter_async_context(WalStore.join(first, identity=BEN))
-        await until([ben], lambda: ben.text("note") == "A")
+        ada, ben = await two(stack, relay, True)
         await has_looked(ben)
         with pytest.MonkeyPatch.context() as patched:
             # Ben hears of nothing.
