@@ -170,6 +170,9 @@ class Attached:
         except TransportError:
             # The snapshot cannot be read now; who counts is known all the same.
             self.is_snapshot_new = True
+        except BaseException:
+            self.is_snapshot_new = True
+            raise
         self.is_state_due |= document.unreadable < unreadable
         self._tried = (document.unreadable, time.monotonic())
 
