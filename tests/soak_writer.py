@@ -3,7 +3,9 @@
 Run as `python -m tests.soak_writer NAME URL DIRECTORY PACE SNAPSHOT_EVERY DOCUMENT…`. Its documents
 are in files of its own, so that the next one of its name goes on from there.
 
-- It says `did` after an edit's call has returned: the edit is on disk then, and must never be lost.
+- It counts an edit in `NAME.did` after its call has returned: the edit is on file then, and must
+  never be lost. The file is mapped, so that a count survives the process as the edit does.
+- What it could not do in time, because it was killed or had no relay, it makes up for.
 - A line on its input is `go`, to edit; `rest`, to stop and have all acknowledged; or `state`, to
   read what others wrote and tell what there is. Each is answered with a line.
 - Edits replace what is there, so that hours of them fold to little; how many there were is in the
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import mmap
 import os
 import sys
 from contextlib import AsyncExitStack
@@ -36,6 +39,23 @@ _TEXT_EVERY = 20
 # How long to wait for a relay that is not there.
 _PAUSE_S = 0.1
 
+# How far behind its pace a writer may be and still make up for it.
+_LATE_S_MAX = 10.0
+
+_COUNT_BYTES = 8
+
+
+def counts_in(path: Path, size: int) -> memoryview:
+    """Numbers in a file, which keeps them whatever becomes of a process that writes them."""
+    with path.open("a+b") as file:
+        file.truncate(size * _COUNT_BYTES)
+        return memoryview(mmap.mmap(file.fileno(), size * _COUNT_BYTES)).cast("q")
+
+
+def counts_of(name: str, directory: Path) -> Path:
+    """Where a writer counts its edits."""
+    return directory / f"{name}.did"
+
 
 def store_of(name: str, url: str, document: str, directory: Path | None = None) -> WalStore:
     """A document, in a file or only in memory."""
@@ -55,9 +75,12 @@ def store_of(name: str, url: str, document: str, directory: Path | None = None) 
 class Writer:
     """One client and its documents."""
 
-    def __init__(self, name: str, *, per_second: float, snapshot_every: int) -> None:
+    def __init__(
+        self, name: str, counts: memoryview, *, per_second: float, snapshot_every: int
+    ) -> None:
         self.name = name
         self.stores: dict[str, WalStore] = {}
+        self._counts = counts
         self._pause_s = 1 / per_second
         self._snapshot_every = snapshot_every
         self._going = asyncio.Event()
@@ -65,9 +88,9 @@ class Writer:
 
     def begin(self, tasks: asyncio.TaskGroup) -> None:
         """Edit all documents, whenever it is to go."""
-        for document, store in self.stores.items():
+        for place, (document, store) in enumerate(self.stores.items()):
             self._resting[document] = asyncio.Event()
-            tasks.create_task(self._edit(document, store))
+            tasks.create_task(self._edit(document, store, place))
 
     async def go(self) -> dict[str, int]:
         """Edit from now on; how many edits of its own it has found."""
@@ -92,24 +115,26 @@ class Writer:
     def _count(self, store: WalStore) -> int:
         return int(store.get("counts", {}).get(self.name, 0))
 
-    async def _edit(self, document: str, store: WalStore) -> None:
+    async def _edit(self, document: str, store: WalStore, place: int) -> None:
         number, resting = self._count(store), self._resting[document]
-        loop = asyncio.get_running_loop()
+        loop, due = asyncio.get_running_loop(), 0.0
         while True:
             if not self._going.is_set():
                 resting.set()
                 await self._going.wait()
                 resting.clear()
-            began, number = loop.time(), number + 1
+                due = loop.time()
+            due = max(due + self._pause_s, loop.time() - _LATE_S_MAX)
+            number += 1
             self._make(store, number)
-            tell({"did": [document, number]})
+            self._counts[place] = number
             try:
                 await store.commit()
                 if number % self._snapshot_every == 0:
                     await self._snapshot(store)
             except TransportError:
                 await asyncio.sleep(_PAUSE_S)
-            await asyncio.sleep(max(0.0, began + self._pause_s - loop.time()))
+            await asyncio.sleep(max(0.0, due - loop.time()))
 
     def _make(self, store: WalStore, number: int) -> None:
         store.put("keys", str(number % _KEYS), f"{self.name} {number}")
@@ -150,7 +175,8 @@ def tell(line: dict[str, Any]) -> None:
 
 async def main(name: str, url: str, directory: str, pace: str, every: str, *keys: str) -> None:
     """Answer what is asked, until there is nobody to ask."""
-    writer = Writer(name, per_second=float(pace), snapshot_every=int(every))
+    counts = counts_in(counts_of(name, Path(directory)), len(keys))
+    writer = Writer(name, counts, per_second=float(pace), snapshot_every=int(every))
     async with AsyncExitStack() as stack, lines() as asked:
         for key in keys:
             store = store_of(name, url, key, Path(directory))

@@ -29,7 +29,7 @@ from typing import Any
 
 from tests.archive_process import Running, World, ask, until
 from tests.relay_process import Forker, RelayProcess, forking
-from tests.soak_writer import shown, store_of
+from tests.soak_writer import counts_in, counts_of, shown, store_of
 from walstore.archive.checking import check_archive
 
 SOAK_S = float(os.environ.get("WALSTORE_SOAK_S", "6"))
@@ -92,9 +92,14 @@ class Client:
         pace = PER_SECOND / WRITERS / len(documents)
         self._arguments = [name, url, str(directory), str(pace), str(SNAPSHOT_EVERY), *documents]
         self.name = name
-        # The last edit of each document whose call has returned.
-        self.did = dict.fromkeys(documents, 0)
+        self._documents = documents
+        self._counts = counts_in(counts_of(name, directory), len(documents))
         self._answers: asyncio.Queue[Any] = asyncio.Queue()
+
+    @property
+    def did(self) -> dict[str, int]:
+        """The last edit of each document whose call has returned."""
+        return dict(zip(self._documents, self._counts, strict=True))
 
     async def start(self) -> None:
         """Start it, and let it edit; nothing that it did is gone."""
@@ -108,7 +113,7 @@ class Client:
             stdout=asyncio.subprocess.PIPE,
         )
         self._hearing = asyncio.create_task(self._hear())
-        before = dict(self.did)
+        before = self.did
         self.check(await self.ask("go"), at_least=before)
 
     async def ask(self, word: str) -> Any:
@@ -150,12 +155,7 @@ class Client:
             if not line.endswith(b"\n"):
                 # It was killed while it said this.
                 break
-            said = json.loads(line)
-            if "did" in said:
-                document, number = said["did"]
-                self.did[document] = number
-            else:
-                self._answers.put_nowait(said["result"])
+            self._answers.put_nowait(json.loads(line)["result"])
         self._answers.put_nowait(None)
 
 
@@ -182,7 +182,7 @@ class Soak:
         (self._directory / "token").write_text(TOKEN)
         (self._directory / "token").chmod(0o600)
         await self.start_relay()
-        self.world.configure(self.url, "soak", mode="folded", interval="200ms", more=ARCHIVE)
+        self.world.configure(self.url, "soak", mode="folded", interval="1s", more=ARCHIVE)
         self.archive = await self.world.run()
         await asyncio.gather(*(client.start() for client in self.clients))
 

@@ -41,6 +41,11 @@ _EVENT_BYTES = 1024
 # How often somebody else may commit in between before it is taken for a second writer.
 _MOVED_MAX = 8
 
+# How often news is read for each time that it is written, and how long it waits at most to be read.
+# To ask for each event alone would cost the relay more than to store it.
+_READS_PER_WRITE = 4
+_REST_MS_MAX = 250
+
 FINAL_FLUSH_MS_MAX = 30_000
 
 
@@ -299,7 +304,7 @@ class Engine:
         return await self.flush()
 
     async def _follow(self) -> None:
-        failures = 0
+        failures, rest_s = 0, min(self._interval_ms / _READS_PER_WRITE, _REST_MS_MAX) / 1000
         while True:
             try:
                 if not self._is_begun:
@@ -310,6 +315,8 @@ class Engine:
                     await self._write_first()
                     await self._make_room()
                     await self._source.wait(self.status.source_position)
+                    # What comes meanwhile is read together with it.
+                    await anyio.sleep(rest_s)
                 failures, self.status.reason = 0, None
             except (TransportError, StorageError) as error:
                 self._wait_out(error)

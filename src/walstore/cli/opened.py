@@ -60,6 +60,8 @@ async def opened(
             owner=document.owner,
             is_sealed=document.is_sealed,
             autocommit_ms=None,
+            # What has come is counted, however much it is.
+            history_max=None,
         )
         # The first time, all of the log is read while it opens.
         async with watched("elements read", lambda: store.elements_read):

@@ -90,6 +90,9 @@ Keys = Collection[str] | Callable[[str], bool]
 # Rejected elements that are kept as evidence; past this the oldest are let go.
 REJECTIONS_MAX = 1024
 
+# The texts of versions that are kept, where not all are.
+HISTORY_BYTES_MAX = 16 * 2**20
+
 # How often others may let go of something while a snapshot is being made.
 _RESTARTS_MAX = 3
 
@@ -128,6 +131,7 @@ class WalDocument:
         session_nonce: str | None = None,
         posture: Posture = "trust-retain-tail",
         retain_tail_n: int = 64,
+        history_max: int | None = None,
         on_author_error: Literal["throw", "skip"] = "throw",
         strict_sequence: bool = False,
         wire: Literal["packed", "starfish"] = "packed",
@@ -155,6 +159,9 @@ class WalDocument:
             session_nonce: Names the session; random if left out, and never to be used twice.
             posture: What to believe of a snapshot.
             retain_tail_n: How many of the newest elements to keep for checking again.
+            history_max: How many versions `history`, `at`, `diff` and `blame` know at least, as far
+                as they are not too large: older ones are let go of, so that a session that lasts
+                does not grow with its log. Without it, they are all kept.
             on_author_error: Whether `open` and `pull` raise, after folding all that is good, when
                 something was rejected, or only report it.
             strict_sequence: Whether a gap raises as well.
@@ -192,6 +199,7 @@ class WalDocument:
         self._raises = on_author_error == "throw"
         self._is_strict = strict_sequence
         self._marks = Marks() if marks is None else marks
+        self._history_max = history_max
         self._on_event = on_event
         self._on_changed = on_changed
         self._on_step = on_step
@@ -322,7 +330,7 @@ class WalDocument:
         """Take what is on its way into a log that was read anew."""
         log, base, own = opening.log, opening.base, self._identity.public_key
         if log.is_out_of_order:
-            log.crdt = log.refolded(base.crdt if base is not None else None)
+            log.crdt = log.refolded()
         log.crdt.counter = max(log.crdt.counter, self._log.crdt.counter)
         newest = _newest_of(log, own)
         self._outbox.start(author_seq=log.tracker.highest(own, None), prev=newest)
@@ -362,7 +370,15 @@ class WalDocument:
         self._lost = {}
         folded = sum([self._note(reading) for reading in opening.readings])
         self._check_marks()
+        self._forget()
         return folded
+
+    def _forget(self) -> None:
+        """Let go of the oldest versions, if there are twice as many as are to be kept."""
+        # What the log has lost is nowhere but here.
+        if self._history_max is not None and not self._lost and self._read_only is None:
+            count_max = 2 * max(self._history_max, 1)
+            self._log.forget(count_max=count_max, bytes_max=HISTORY_BYTES_MAX)
 
     def _new_content(self, log: DocumentLog) -> Content:
         content = Content(
@@ -472,7 +488,7 @@ class WalDocument:
     @property
     def tail_length(self) -> int:
         """How many elements were read above the snapshot that this session started from."""
-        return len(self._log.ledger.entries)
+        return self._log.length
 
     @property
     def is_read_only(self) -> bool:
@@ -521,7 +537,7 @@ class WalDocument:
         return self._log.tracker.gaps()
 
     def elements(self) -> list[RawElement]:
-        """What was read above the snapshot that this session started from, in the log's order."""
+        """The elements of the versions that `history` knows, in the log's order."""
         self._opened()
         return [
             RawElement(element.ts, element.canonical, element.author, element.signature)
@@ -901,7 +917,7 @@ class WalDocument:
 
     def _fold_without(self, gone: Collection[str]) -> WalCrdt:
         """The fold of everything but some own elements that are not in the log yet."""
-        crdt = self._log.refolded(self._base.crdt if self._base is not None else None)
+        crdt = self._log.refolded()
         for entry in self._log.own_unread():
             if entry.link not in gone:
                 crdt.fold_runs(entry.runs)
@@ -1068,7 +1084,9 @@ class WalDocument:
                 opening = settled(
                     await open_document(source, self._posture, retain_tail_n=retain, marks=Marks())
                 )
-                before = Before(self._log, self._fold_at(TS_MAX), elements(), self._stranded.fold)
+                before = Before(
+                    self._log, self._log.fold_at(TS_MAX), elements(), self._stranded.fold
+                )
                 rejoined = rejoin(
                     opening,
                     before,
@@ -1195,6 +1213,7 @@ class WalDocument:
         self._outbox.confirm(self._log)
         self._stranded.confirm(self._log)
         self._outbox.observe(self._log.tracker.highest(self._identity.public_key, None))
+        self._forget()
         return folded
 
     def _fell_behind(self, error: LogBehindError) -> None:
@@ -1253,7 +1272,7 @@ class WalDocument:
             reasons.append("elements that are here, and gone from the log")
         if reasons and not over_gaps:
             raise SnapshotRefusedError(reasons)
-        fold = self._fold_at(TS_MAX)
+        fold = self._log.fold_at(TS_MAX)
         return Draft(self._log, fold, self._barrier(), self._cuts(), false, reasons)
 
     def _draft_cut(self, readers: Mapping[str, int]) -> Draft:
@@ -1298,26 +1317,33 @@ class WalDocument:
     # ── history ────────────────────────────────────────────────────────────────────────
 
     def history(self) -> list[Version]:
-        """The committed versions since the snapshot that this session started from."""
+        """The committed versions since the snapshot that this session started from, or the newest
+        of them: see `history_max`.
+        """
         self._opened()
         return versions_of(self._log.ledger.parts())
+
+    @property
+    def history_length(self) -> int:
+        """How many versions `history` knows."""
+        return self._log.ledger.count
 
     def at(self, version: int) -> dict[str, Any]:
         """The document as it was after the element with a `ts`.
 
         Raises:
-            ValueError: The version is older than the snapshot that this session started from.
+            ValueError: The version is older than what `history` knows.
         """
         self._opened()
         self._check_version(version)
-        return self._fold_at(version).materialize()
+        return self._log.fold_at(version).materialize()
 
     def diff(self, before: int, after: int) -> list[Change]:
         """What changed from one version to another, each the `ts` of an element.
 
         Raises:
-            ValueError: A version is older than the snapshot that this session started from, or was
-                not read in the log yet.
+            ValueError: A version is older than what `history` knows, or was not read in the log
+                yet.
         """
         return differences(self._fold_of(before), self._fold_of(after))
 
@@ -1327,8 +1353,8 @@ class WalDocument:
         What others write meanwhile is kept, and the edit can be undone like any other.
 
         Raises:
-            ValueError: The version is older than the snapshot that this session started from, or
-                was not read in the log yet.
+            ValueError: The version is older than what `history` knows, or was not read in the log
+                yet.
             UsageError: A name is of another kind by now, or a value cannot be written here; nothing
                 has changed.
         """
@@ -1345,8 +1371,8 @@ class WalDocument:
             at: As of the version with this `ts`; as of now if left out, uncommitted edits and all.
 
         Raises:
-            ValueError: The version is older than the snapshot that this session started from, or
-                was not read in the log yet.
+            ValueError: The version is older than what `history` knows, or was not read in the log
+                yet.
         """
         ledger = self._log.ledger
         if at is None:
@@ -1359,21 +1385,11 @@ class WalDocument:
         if version > self._log.checkpoint:
             raise ValueError(f"the log was read up to {self._log.checkpoint}; pull first")
         self._check_version(version)
-        return self._fold_at(version)
+        return self._log.fold_at(version)
 
     def _check_version(self, version: int) -> None:
-        start = self._base_ts()
-        if version < start:
-            raise ValueError(f"the history here starts at {start}")
-
-    def _base_ts(self) -> int:
-        return self._base.upto_ts if self._base is not None else 0
-
-    def _fold_at(self, version: int) -> WalCrdt:
-        """The fold of the log up to a `ts`, without uncommitted edits."""
-        crdt = self._log.fold_on(self._base.crdt if self._base is not None else None)
-        self._log.ledger.fold_into(crdt, upto_ts=version)
-        return crdt
+        if version < self._log.base_ts:
+            raise ValueError(f"the history here starts at {self._log.base_ts}")
 
     # ── inside ─────────────────────────────────────────────────────────────────────────
 

@@ -49,6 +49,21 @@ class Entry:
         return self.element.ts
 
     @property
+    def ts_last(self) -> int:
+        """The same."""
+        return self.element.ts
+
+    @property
+    def text_bytes(self) -> int:
+        """The size of its text."""
+        return len(self.element.canonical)
+
+    @property
+    def links(self) -> Sequence[str]:
+        """Its link."""
+        return (self.link,)
+
+    @property
     def replica(self) -> str | None:
         """The session that wrote it, None where a peer has none."""
         return None if self.header is None else f"{self.author}:{self.header.session}"
@@ -109,6 +124,11 @@ class Stretch:
     def __len__(self) -> int:
         return len(self.texts)
 
+    @property
+    def text_bytes(self) -> int:
+        """The size of their texts."""
+        return sum(map(len, self.texts))
+
     def append(self, entry: Entry, counter: int, end: int) -> None:
         """Add the keystroke that follows in the log, and the counters of it from the first on."""
         element = entry.element
@@ -123,6 +143,11 @@ class Stretch:
     def ts(self) -> int:
         """The `ts` of the first one."""
         return self.times[0]
+
+    @property
+    def ts_last(self) -> int:
+        """The `ts` of the last one."""
+        return self.times[-1]
 
     @property
     def replica(self) -> str:

@@ -164,11 +164,11 @@ class _Fold:
         self, part: Sequence[RawElement], noticed: list[Rejection], identity: Identity | None
     ) -> Folded:
         """Fold the elements, and say what came of it."""
-        log, base = self._log, self._start.snapshot
+        log = self._log
         heads = dict(log.heads)
         reading = log.read(part)
         if log.is_out_of_order:
-            log.crdt = log.refolded(None if base is None else base.crdt)
+            log.crdt = log.refolded()
         rejections = _final(reading)
         note = self._noted(part, rejections, reading)
         crdt, cuts = log.crdt, self._start.cuts

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 from walstore.canon import canonical_text
@@ -25,13 +25,20 @@ Owner: TypeAlias = tuple[Entry, Run] | Stretch
 
 
 class Ledger:
-    """The folded elements by the clocks that they stamped."""
+    """The folded elements by the clocks that they stamped.
 
-    __slots__ = ("_by_replica", "entries")
+    Attributes:
+        entries: The elements, in the order in which they were folded.
+        count: How many they are.
+        text_bytes: The size of their texts.
+    """
+
+    __slots__ = ("_by_replica", "count", "entries", "text_bytes")
 
     def __init__(self) -> None:
-        # In the order in which they were folded.
         self.entries = Entries()
+        self.count = 0
+        self.text_bytes = 0
         # By replica, ascending: the first counter of a range, its last, and who stamped them.
         self._by_replica: dict[str, tuple[list[int], list[int], list[Owner]]] = {}
 
@@ -41,7 +48,7 @@ class Ledger:
         Returns:
             Counter, replica and earlier entry of a clock that was used for something else.
         """
-        self.entries.parts.append(entry)
+        self._append(entry)
         conflict: tuple[int, str, Entry] | None = None
         for run in entry.runs:
             replica, (first, last) = replica_of(run), counters_of(run)
@@ -58,7 +65,7 @@ class Ledger:
 
     def add_stretch(self, stretch: Stretch) -> None:
         """Enter keystrokes, whose clocks are nearly always above all that are known of them."""
-        self.entries.parts.append(stretch)
+        self._append(stretch)
         starts, ends, owners = self._by_replica.setdefault(stretch.replica, ([], [], []))
         first, last = stretch.counters[0], stretch.end - 1
         if starts and first <= ends[-1]:
@@ -73,6 +80,8 @@ class Ledger:
         """Enter what was added to the keystrokes that were entered last."""
         _, ends, _ = self._by_replica[stretch.replica]
         ends[-1] = stretch.end - 1
+        self.count += 1
+        self.text_bytes += len(stretch.texts[-1])
 
     def has_replica(self, replica: str) -> bool:
         """Whether any element here was stamped by a replica."""
@@ -96,16 +105,26 @@ class Ledger:
 
     def upto(self, ts: int) -> Ledger:
         """What this would be if the log ended with a `ts`, and had been read in its order."""
-        ledger = Ledger()
-        for part in self.parts():
-            if part.ts > ts:
-                break
-            if isinstance(part, Entry):
-                ledger.add(part)
-            else:
-                # Clocks of keystrokes past the `ts` are entered too: no fold up to it has them.
-                ledger.add_stretch(part)
-        return ledger
+        # Clocks of keystrokes past the `ts` are entered too: no fold up to it has them.
+        return _ledger_of(part for part in self.parts() if part.ts <= ts)
+
+    def oldest_beyond(self, count_max: int, bytes_max: int) -> list[Part]:
+        """The elements, in the order of the log, that are older than the newest ones of so many
+        and so large; never the last part of all.
+        """
+        parts = self.parts()
+        count = size = 0
+        for place in range(len(parts) - 1, -1, -1):
+            count += len(parts[place])
+            size += parts[place].text_bytes
+            if count > count_max or size > bytes_max:
+                return parts[: min(place + 1, len(parts) - 1)]
+        return []
+
+    def without(self, gone: Iterable[Part]) -> Ledger:
+        """What this would be if some elements had never been read."""
+        names = set(map(id, gone))
+        return _ledger_of(part for part in self.entries.parts if id(part) not in names)
 
     def find_origin(
         self, replica: str, counter: int, end: int
@@ -126,6 +145,11 @@ class Ledger:
             stroke, last = owner.find(counter)
             return (owner.author, owner.times[stroke]), min(end, last + 1, ends[place] + 1)
         return (owner[0].author, owner[0].ts), min(end, ends[place] + 1)
+
+    def _append(self, part: Part) -> None:
+        self.entries.parts.append(part)
+        self.count += len(part)
+        self.text_bytes += part.text_bytes
 
     def _find_conflict(
         self, replica: str, first: int, last: int, run: Run
@@ -155,6 +179,16 @@ class Ledger:
             ends.insert(place + 1, stop)
             owners.insert(place + 1, owner)
             counter = stop + 1
+
+
+def _ledger_of(parts: Iterable[Part]) -> Ledger:
+    ledger = Ledger()
+    for part in parts:
+        if isinstance(part, Entry):
+            ledger.add(part)
+        else:
+            ledger.add_stretch(part)
+    return ledger
 
 
 def _owned(owner: Owner, low: int, high: int) -> Iterator[tuple[Entry, Run]]:

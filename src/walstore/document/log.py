@@ -13,6 +13,8 @@
 - Where one clock was used twice, the first in the log counts. After an element that could only be
   folded late, the fold is out of order and has to be made anew.
 - The same element again changes nothing.
+- The oldest elements can be forgotten: they are folded into what the log starts from. A log of them
+  reads on as if it had been opened from a snapshot there.
 - Keystrokes in a row are checked and folded as one, and one that comes alone has a short way: the
   same checks, with the same outcome. As soon as anything about them is unusual, they are taken as
   any other element is.
@@ -22,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from walstore.canon import Json, find_flaw
@@ -126,6 +129,11 @@ class DocumentLog:
         self._frame = SigningFrame(Domain.APPEND, document_key)
         self.encryptor = encryptor
         self._revoked = revoked
+        # What the log starts from, up to a `ts`: a snapshot, and what was forgotten since.
+        self.base: WalCrdt | None = None
+        self.base_ts = 0
+        self._owns_base = False
+        self._forgotten = 0
         self.crdt = self.fold_on(None)
         self.checkpoint = 0
         self.tracker = SequenceTracker()
@@ -475,12 +483,50 @@ class DocumentLog:
         """A fold to go on from, of nothing or of what is in another one."""
         return new_fold(self._revoked, base)
 
-    def refolded(self, base: WalCrdt | None) -> WalCrdt:
-        """The fold of every element here in the order of the log, on top of a base."""
-        crdt = self.fold_on(base)
-        self.ledger.fold_into(crdt)
-        self.is_out_of_order = False
+    def fold_at(self, ts: int) -> WalCrdt:
+        """The fold of everything up to a `ts`, in the order of the log."""
+        crdt = self.fold_on(self.base)
+        self.ledger.fold_into(crdt, upto_ts=ts)
         return crdt
+
+    def refolded(self) -> WalCrdt:
+        """The fold of everything that was read, in the order of the log."""
+        self.is_out_of_order = False
+        return self.fold_at(TS_MAX)
+
+    @property
+    def length(self) -> int:
+        """How many elements were folded since the log was started, forgotten or not."""
+        return self._forgotten + self.ledger.count
+
+    def forget(self, *, count_max: int, bytes_max: int) -> None:
+        """Keep only the newest elements of the log, so many and so large, once it has more.
+
+        Half of it is forgotten at a time. What waits for a key keeps everything after it: it is
+        folded at its place. What waits for a proof, or for room, is given up with what it was
+        among; if it is vouched for later, it is missed as a gap.
+        """
+        if self.ledger.count <= count_max and self.ledger.text_bytes <= bytes_max:
+            return
+        before_ts = min((each.ts for each in self.unreadable.values()), default=TS_MAX + 1)
+        oldest = self.ledger.oldest_beyond(count_max // 2, bytes_max // 2)
+        gone = list(takewhile(lambda part: part.ts_last < before_ts, oldest))
+        if not gone:
+            return
+        if self.base is None or not self._owns_base:
+            # What a snapshot holds stays as it is.
+            self.base, self._owns_base = self.fold_on(self.base), True
+        for part in gone:
+            self.base.fold_runs(part.runs)
+            self._known.difference_update(part.links)
+        self.base.displaced = []
+        self.base_ts = max(part.ts_last for part in gone)
+        self._start_counter = max(self._start_counter, self.base.counter)
+        self._forgotten += sum(map(len, gone))
+        self.ledger = self.ledger.without(gone)
+        for waiting in (self._unproven, self._too_far):
+            for link in [link for link, each in waiting.items() if each.element.ts <= self.base_ts]:
+                del waiting[link]
 
     def _fold_one(
         self,
@@ -568,10 +614,11 @@ class DocumentLog:
         before = [_counter_before(part, ts) for part in self.ledger.entries.parts]
         return max([self._start_counter, *before])
 
-    def start(self, crdt: WalCrdt) -> None:
-        """Go on from a fold of everything before."""
-        self.crdt = crdt
-        self.counter = self._start_counter = crdt.counter
+    def start(self, base: WalCrdt) -> None:
+        """Go on from a fold of everything before, which stays as it is."""
+        self.base = base
+        self.crdt = self.fold_on(base)
+        self.counter = self._start_counter = base.counter
 
     def _set_aside(self, candidate: _Candidate, link: str) -> None:
         """Keep an element until its key arrives."""

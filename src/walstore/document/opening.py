@@ -333,9 +333,8 @@ def log_from(source: Source, snapshot: Snapshot) -> DocumentLog:
 
 def started(log: DocumentLog, snapshot: Snapshot) -> DocumentLog:
     """A log that was not read yet, started where a snapshot ends."""
-    # The snapshot keeps its own state, for the next one to build on.
-    log.start(log.fold_on(snapshot.crdt))
-    log.checkpoint = snapshot.upto_ts
+    log.start(snapshot.crdt)
+    log.checkpoint = log.base_ts = snapshot.upto_ts
     log.heads = dict(snapshot.heads)
     for author, seq in snapshot.writer_seq.items():
         log.tracker.cover(author, None, seq)

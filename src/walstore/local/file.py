@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from walstore.canon import INTEGER_MAX, Json, canonical_bytes, parse
+from walstore.canon import INTEGER_MAX, Json, canonical_bytes, find_flaw, parse
 from walstore.document.ports import RawElement
 from walstore.errors import MalformedError
 from walstore.local.database import Database
@@ -393,10 +393,9 @@ def _slot_row(name: str, value: Any) -> tuple[Cell, ...]:
     if len(text) > SLOT_BYTES_MAX:
         raise NotStorableError("a slot", f"{len(text)} bytes exceed {SLOT_BYTES_MAX}")
     # A value that is too deep to be read back must not be written.
-    try:
-        parse(text)
-    except MalformedError as error:
-        raise NotStorableError("a slot", error.reason) from error
+    flaw = find_flaw(value)
+    if flaw is not None:
+        raise NotStorableError("a slot", flaw)
     return checked(name.encode(), text)
 
 

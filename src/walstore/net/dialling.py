@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from ipaddress import ip_address
 from typing import Protocol
 
 from websockets.asyncio.client import connect as connect_websocket
@@ -77,13 +78,18 @@ class Connection(Protocol):
 Connect = Callable[[str], AbstractAsyncContextManager[Connection]]
 
 
-def websocket_connect(*, compression: bool) -> Connect:
-    """Opens websockets whose every buffer is bounded, and that notice when nobody is there."""
+def websocket_connect(*, compression: bool | None = None) -> Connect:
+    """Opens websockets whose every buffer is bounded, and that notice when nobody is there.
+
+    Args:
+        compression: Whether to offer compression; if left out, unless the relay is on this machine.
+    """
 
     def connect(url: str) -> AbstractAsyncContextManager[Connection]:
+        is_offered = not _is_here(url) if compression is None else compression
         return connect_websocket(
             url,
-            compression="deflate" if compression else None,
+            compression="deflate" if is_offered else None,
             max_size=_MESSAGE_BYTES_MAX,
             max_queue=_MESSAGES_MAX,
             open_timeout=_OPEN_S,
@@ -107,6 +113,15 @@ def address_of(url: str) -> str:
     except (InvalidURI, ValueError) as error:
         raise RelayUrlError(url) from error
     return relay_address(parsed.host, parsed.port)
+
+
+def _is_here(url: str) -> bool:
+    """Whether a URL is of this machine: nothing that is sent there crosses a network."""
+    host = parse_uri(url).host
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def is_final(error: Exception) -> bool:

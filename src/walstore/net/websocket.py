@@ -70,7 +70,7 @@ class WebSocketTransport:
         *,
         identity: Identity,
         logs: Mapping[str, str] | None = None,
-        compression: bool = True,
+        compression: bool | None = None,
         request_timeout_ms: int = 10_000,
         backoff: Backoff | None = None,
         connect: Connect | None = None,
@@ -82,7 +82,8 @@ class WebSocketTransport:
             url: Where the relay is, `ws://host:port` or `wss://host:port`.
             identity: Who this is: a relay takes elements and snapshots under its key only.
             logs: The logs by document key, as an earlier session has known them.
-            compression: Whether to offer compression.
+            compression: Whether to offer compression; if left out, unless the relay is on this
+                machine.
             request_timeout_ms: How long an answer may take.
             backoff: The pauses before reconnecting.
             connect: Opens a connection; a websocket if left out.

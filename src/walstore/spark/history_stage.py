@@ -129,7 +129,7 @@ def read_history(rules: FoldRules, held: Held) -> ReadLog:
         start = _started(rules, held, part.gone_upto) or start
     log = rules.new_log()
     if start.snapshot is not None:
-        log.start(log.fold_on(start.snapshot.crdt))
+        log.start(start.snapshot.crdt)
     reading = log.read(part.elements)
     sealed = [*log.unreadable.values(), *_never_opened(rules, reading)]
     return ReadLog(log, start, _by_ts(held), sealed)
@@ -146,7 +146,7 @@ def read_current(rules: FoldRules, held: Held) -> ReadLog | None:
         started(log, start.snapshot)
     log.read(above(part.elements, start.note.base_ts))
     if log.is_out_of_order:
-        log.crdt = log.refolded(None if start.snapshot is None else start.snapshot.crdt)
+        log.crdt = log.refolded()
     return ReadLog(log, start, _by_ts(held), [*log.unreadable.values()])
 
 

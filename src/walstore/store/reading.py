@@ -69,7 +69,9 @@ class StoreReading(ABC):
     # ── history ────────────────────────────────────────────────────────────────────────
 
     def history(self) -> Sequence[Version]:
-        """The committed versions since the state that this session was opened from."""
+        """The committed versions since the state that this session was opened from, or the newest
+        of them: see `history_max` of `WalStore.open`. `load_history` knows all.
+        """
         return self.document.history()
 
     def find_version(self, name: str) -> Version | None:
@@ -85,7 +87,7 @@ class StoreReading(ABC):
         """What changed from one version to another, as their `ts` name them.
 
         Raises:
-            ValueError: A version is older than the state that this session was opened from.
+            ValueError: A version is older than what `history` knows.
         """
         return self.document.diff(before, after)
 
@@ -97,7 +99,6 @@ class StoreReading(ABC):
             at: As of the version with this `ts`; as of now if left out.
 
         Raises:
-            ValueError: The version is older than the state that this session was opened from, or
-                was not read yet.
+            ValueError: The version is older than what `history` knows, or was not read yet.
         """
         return self.document.blame(name, at=at)

@@ -75,11 +75,16 @@ _AUTOCOMMIT_MS_MAX = 300
 # Elements that an opening may have to read before it takes a snapshot for all.
 SNAPSHOT_AFTER = 1000
 
+# Versions that a store knows at least, of those since it was opened: some megabytes.
+HISTORY_MAX = 4096
+
 # How long opening waits for a relay where nothing of the document is here yet.
 _FIRST_OPEN_S = 5.0
 
-# Elements that may be folded before the state on file is renewed. Opening folds at most so many.
+# Elements that may be folded before the state on file is renewed: so many, or this share of what a
+# state is folded from. Opening folds no more than that.
 _STATE_ELEMENTS_MAX = 256
+_STATE_SHARE = 8
 
 # How long closing waits for what can still be sent.
 _CLOSE_S = 5.0
@@ -116,6 +121,7 @@ class WalStore(StoreEditing):
         posture: Posture,
         autocommit_ms: int | None,
         snapshot_after: int | None,
+        history_max: int | None,
         owner: str | None,
         is_sealed: bool,
         on_event: Callable[[Event], None] | None,
@@ -138,6 +144,7 @@ class WalStore(StoreEditing):
         self._posture: Posture = posture
         self._autocommit_ms = autocommit_ms
         self._snapshot_after = snapshot_after
+        self._history_max = history_max
         self._has_caught_up = False
         self._on_event = on_event
         self._stack = AsyncExitStack()
@@ -155,6 +162,8 @@ class WalStore(StoreEditing):
         self._failure: WalStoreError | None = None
         # The relay holds another log under this key, as far as it was heard last.
         self._other_log: OtherLogError | None = None
+        # Whether the file says which log it is of.
+        self._is_log_kept = False
         self._batch: Batch | None = None
         # What was folded and not told yet.
         self._folded: list[Change] = []
@@ -190,6 +199,7 @@ class WalStore(StoreEditing):
         posture: Posture = "trust-retain-tail",
         autocommit_ms: int | None = AUTOCOMMIT_MS,
         snapshot_after: int | None = SNAPSHOT_AFTER,
+        history_max: int | None = HISTORY_MAX,
         owner: str | None = None,
         is_sealed: bool = False,
         on_event: Callable[[Event], None] | None = None,
@@ -212,6 +222,9 @@ class WalStore(StoreEditing):
                 are committed when `commit` is called.
             snapshot_after: How many elements an opening may have to read before it takes a snapshot
                 for all, if this identity may; None: never.
+            history_max: How many versions `history`, `at`, `diff` and `blame` know at least, if
+                there were so many since it was opened; `load_history` knows all. None: all of
+                those, and the memory that they take.
             owner: Of a shared document: whose roster names the writers, in place of `writers` and
                 `snapshot_role`. This identity's own key to share a document of one's own.
             is_sealed: Whether a shared document is sealed, with a key that its members get.
@@ -237,6 +250,7 @@ class WalStore(StoreEditing):
             posture=posture,
             autocommit_ms=autocommit_ms,
             snapshot_after=snapshot_after,
+            history_max=history_max,
             owner=owner,
             is_sealed=is_sealed,
             on_event=on_event,
@@ -387,6 +401,7 @@ class WalStore(StoreEditing):
             revoked=_nobody if self._sharing is None else self._sharing.membership.revoked,
             session_nonce=session,
             posture=self._posture,
+            history_max=self._history_max,
             on_author_error="skip",
             wire=self._wire,
             on_event=self._noticed,
@@ -885,6 +900,7 @@ class WalStore(StoreEditing):
                 self._failure = self._other_log = None
                 if self._file is not None:
                     self._file.log_id = other.found
+                    self._is_log_kept = False
         finally:
             self._tell_status()
         if self._syncer is not None:
@@ -1133,7 +1149,7 @@ class WalStore(StoreEditing):
         """Make the document read as it did after a version, as edits that can be undone.
 
         Raises:
-            ValueError: The version is older than the state that this session was opened from.
+            ValueError: The version is older than what `history` knows.
         """
         with self.batch():
             self.document.revert_to(version)
@@ -1245,11 +1261,13 @@ class WalStore(StoreEditing):
 
     def _remember_log(self) -> None:
         log_of = getattr(self._transport, "log_of", None)
-        if self._file is None or log_of is None or self._file.log_id is not None:
+        if self._file is None or log_of is None or self._is_log_kept:
             return
         log_id = log_of(self.key)
         if log_id is not None:
-            self._file.log_id = log_id
+            if self._file.log_id is None:
+                self._file.log_id = log_id
+            self._is_log_kept = True
 
     def _remember_snapshot(self, document: WalDocument) -> None:
         if self._replica is not None:
@@ -1257,7 +1275,8 @@ class WalStore(StoreEditing):
 
     def _keep_state_if_due(self) -> None:
         has_hole = self._replica is not None and self._replica.has_hole
-        self._keep_state(is_due=has_hole or self._folded_since_state >= _STATE_ELEMENTS_MAX)
+        elements_max = max(_STATE_ELEMENTS_MAX, self.document.history_length // _STATE_SHARE)
+        self._keep_state(is_due=has_hole or self._folded_since_state >= elements_max)
 
     def _keep_state(self, *, is_due: bool) -> None:
         if not is_due or self._replica is None or self._file is None:

@@ -28,13 +28,14 @@ _PART = "undo."
 _HEAD = "undo-head"
 _PLACE = "__undo"
 
-# Steps, and about their bytes, that one slot takes; the newest one is written with every commit.
-_PART_STEPS_MAX = 64
+# Steps, and about their bytes, that one slot takes; the newest one is written with every commit, so
+# few of them are written again.
+_PART_STEPS_MAX = 8
 _PART_BYTES_MAX = 2**16
 
 # Slots; with more of them, all is written anew. Closing does so with fewer: nobody waits for it.
-_PARTS_MAX = 64
-_PARTS_TIDY_MAX = 8
+_PARTS_MAX = 256
+_PARTS_TIDY_MAX = 64
 
 
 class UndoKeeping:
@@ -92,7 +93,7 @@ class UndoKeeping:
         first = self._count if self._is_open else self._count + 1
         count = first + len(parts) - 1
         records = [write_record(self._author, part, [], Aliases()) for part in parts]
-        if count > _PARTS_MAX or any(map(_is_too_large, records)):
+        if count > _PARTS_MAX or any(map(_is_too_large, parts, records)):
             return False
         self._file.put_all(
             {_part(number): self._sealed(record) for number, record in enumerate(records, first)}
@@ -137,9 +138,11 @@ def _part(number: int) -> str:
     return f"{_PART}{number:06d}"
 
 
-def _is_too_large(record: dict[str, Any]) -> bool:
+def _is_too_large(part: Sequence[Moment], record: dict[str, Any]) -> bool:
     """Whether a part is beyond what is kept of a whole stack."""
-    return len(canonical_bytes(record)) > UNDO_BYTES_MAX
+    # Only the last step of a part can make it so.
+    is_small = part[-1].step.bytes_about <= _PART_BYTES_MAX
+    return not is_small and len(canonical_bytes(record)) > UNDO_BYTES_MAX
 
 
 def _number_of(name: str) -> int:
