@@ -6,8 +6,9 @@ are in files of its own, so that the next one of its name goes on from there.
 - It counts an edit in `NAME.did` after its call has returned: the edit is on file then, and must
   never be lost. The file is mapped, so that a count survives the process as the edit does.
 - What it could not do in time, because it was killed or had no relay, it makes up for.
-- A line on its input is `go`, to edit; `rest`, to stop and have all acknowledged; or `state`, to
-  read what others wrote and tell what there is. Each is answered with a line.
+- A line on its input is `go`, to edit; `rest`, to stop and have all acknowledged; `collect`, to let
+  go of what was removed, while all rest; or `state`, to read what others wrote and tell what there
+  is. Each is answered with a line.
 - Edits replace what is there, so that hours of them fold to little; how many there were is in the
   document itself, by the writer's name.
 """
@@ -105,10 +106,22 @@ class Writer:
             await self._settle(store)
         return {document: self._count(store) for document, store in self.stores.items()}
 
-    async def state(self) -> dict[str, str]:
-        """What the documents hold."""
+    async def settle(self) -> list[int]:
+        """Read what others wrote; how far."""
         for store in self.stores.values():
             await self._settle(store)
+        return [store.checkpoint for store in self.stores.values()]
+
+    async def collect(self) -> list[int]:
+        """Let go of what was removed from texts, or go on from where somebody else has."""
+        for store in self.stores.values():
+            await store.document.snapshot(collect={self.name: store.checkpoint})
+        return await self.settle()
+
+    async def state(self) -> dict[str, str]:
+        """What the documents hold."""
+        await self.settle()
+        for store in self.stores.values():
             assert (store.status.gaps, store.status.forks) == ((), ()), store.status
         return {document: shown(store) for document, store in self.stores.items()}
 

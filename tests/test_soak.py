@@ -6,7 +6,7 @@
 - Writers edit documents that they share, each in files of its own, and snapshot them now and then.
 - Every so often they rest, and what there is is compared: what each writer has, what somebody sees
   who has just come, whose only sources are the relay's snapshot and the rest of its log, and what
-  the archive has folded.
+  the archive has folded. Sometimes they let go of what was removed before that.
 - An edit whose call had returned is there, whoever was killed since. Memory does not grow.
 
 `WALSTORE_SOAK_S` says for how long; from a minute on it is 500 appends a second, compared twice a
@@ -43,6 +43,9 @@ DOCUMENTS = [f"soak/{number}" for number in range(6 if IS_LONG else 2)]
 PER_SECOND = float(os.environ.get("WALSTORE_SOAK_PER_SECOND", "500" if IS_LONG else "80"))
 SNAPSHOT_EVERY = 1_000 if IS_LONG else 15
 TAIL = 64 if IS_LONG else 8
+
+# After so many rounds what was removed from texts is let go of: nothing else keeps them small.
+COLLECT_EVERY = 8 if IS_LONG else 3
 
 # Edits that a writer makes without a relay before it is killed.
 OFFLINE_EDITS = 10
@@ -222,11 +225,16 @@ class Soak:
                 await client.start()
                 await self.start_relay()
 
-    async def compare(self) -> None:
+    async def compare(self, *, is_collecting: bool) -> None:
         """Let everybody rest, and see whether all have the same, and all that was done."""
         counts = await asyncio.gather(*(client.ask("rest") for client in self.clients))
         for client, found in zip(self.clients, counts, strict=True):
             client.check(found, at_least=client.did)
+        if is_collecting:
+            for client in self.clients:
+                await client.ask("settle")
+            for client in self.clients:
+                await client.ask("collect")
         states = await asyncio.gather(*(client.ask("state") for client in self.clients))
         restored = {document: await self._restored(document) for document in DOCUMENTS}
         for client, state in zip(self.clients, states, strict=True):
@@ -322,7 +330,7 @@ async def test_whoever_is_killed_nothing_is_lost_and_all_see_the_same(tmp_path: 
             await soak.kill(victims.pop())
             await asyncio.sleep(max(0.0, began + ROUND_S - time.monotonic()))
             worked_s += time.monotonic() - began
-            await soak.compare()
+            await soak.compare(is_collecting=number % COLLECT_EVERY == COLLECT_EVERY - 1)
             if number < ROUNDS - 1:
                 await soak.go()
         status = await soak.status()

@@ -370,11 +370,13 @@ class WalDocument:
         self._lost = {}
         folded = sum([self._note(reading) for reading in opening.readings])
         self._check_marks()
-        self._forget()
         return folded
 
     def _forget(self) -> None:
-        """Let go of the oldest versions, if there are twice as many as are to be kept."""
+        """Let go of the oldest versions, if there are twice as many as are to be kept.
+
+        Only after what is on its way was looked for in the log: it is not found there afterwards.
+        """
         # What the log has lost is nowhere but here.
         if self._history_max is not None and not self._lost and self._read_only is None:
             count_max = 2 * max(self._history_max, 1)

@@ -265,6 +265,7 @@ class WalStore(StoreEditing):
         path: str | os.PathLike[str] | None = None,
         relay: str | Transport | None = None,
         autocommit_ms: int | None = AUTOCOMMIT_MS,
+        history_max: int | None = HISTORY_MAX,
         on_event: Callable[[Event], None] | None = None,
     ) -> WalStore:
         """Describe the store of a document that this identity was invited to.
@@ -275,6 +276,7 @@ class WalStore(StoreEditing):
             path: The file that edits are kept in.
             relay: Where the document is, if not where the invitation says.
             autocommit_ms: As for `open`.
+            history_max: As for `open`.
             on_event: As for `open`.
 
         Raises:
@@ -292,6 +294,7 @@ class WalStore(StoreEditing):
             relay=found.relay if relay is None else relay,
             path=path,
             autocommit_ms=autocommit_ms,
+            history_max=history_max,
             owner=found.owner,
             is_sealed=found.is_sealed,
             on_event=on_event,

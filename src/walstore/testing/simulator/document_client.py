@@ -52,6 +52,7 @@ class DocumentClient:
         keys: ContentKeys | None,
         can_revoke: bool,
         postures: Sequence[Posture],
+        history_max: int | None,
         tokens: Tokens,
         trace: Trace,
         system: System,
@@ -63,6 +64,7 @@ class DocumentClient:
         self.revoked: Mapping[str, Mapping[str, int]] = {}
         self._can_revoke = can_revoke
         self._postures = postures
+        self._history_max = history_max
         self._tokens, self._trace, self._system = tokens, trace, system
         # What is on its disk, and what its process has.
         self.marks = Marks()
@@ -159,6 +161,7 @@ class DocumentClient:
             revoked=revoked,
             encryptor=self.encryptor,
             posture=chance.choice(self._postures),
+            history_max=self._history_max,
             on_author_error=raising,
             marks=self.marks,
             on_event=self._noticed,

@@ -35,6 +35,9 @@ KEY = "fleet/document"
 # Rounds of commit and pull after which everybody must have everything.
 _ROUNDS_MAX = 2
 
+# How many versions clients keep, in turn.
+_HISTORIES_MAX = (None, 1, 3, 9)
+
 # Edits after which one of them must have changed something.
 _EDITS_MAX = 50
 
@@ -104,6 +107,8 @@ class DocumentWorld:
                 keys=self._keys,
                 can_revoke=self._is_revoking,
                 postures=("re-derive",) if self._is_hiding else POSTURES,
+                # Who has read what is asked where somebody hides something.
+                history_max=None if self._is_hiding else _HISTORIES_MAX[number % 4],
                 tokens=self._tokens,
                 trace=self._trace,
                 system=self._system,

@@ -44,6 +44,9 @@ _HOSTILE = {"rollback": "rollback", "forge": "forge", "echo": "echo", "writer": 
 _PEACE_S = 240
 _PATIENCE_S = 120
 
+# How many versions stores keep: few, so that they let go of some.
+_HISTORY_MAX = 4
+
 
 class FleetWorld:
     """The clients, the relay and the archive writer of one run."""
@@ -104,6 +107,7 @@ class FleetWorld:
                 writers=self._writers,
                 snapshot_role=self._writers,
                 autocommit_ms=self._autocommit_ms,
+                history_max=_HISTORY_MAX,
                 snapshot_after=20,
                 on_event=client.noticed,
             )
@@ -116,6 +120,7 @@ class FleetWorld:
                 owner=client.identity.public_key,
                 is_sealed=self._is_sealed,
                 autocommit_ms=self._autocommit_ms,
+                history_max=_HISTORY_MAX,
                 on_event=client.noticed,
             )
         return WalStore.join(
@@ -124,6 +129,7 @@ class FleetWorld:
             path=path,
             relay=URL,
             autocommit_ms=self._autocommit_ms,
+            history_max=_HISTORY_MAX,
             on_event=client.noticed,
         )
 
