@@ -6,10 +6,12 @@ import asyncio
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from tests.archive_faults import Faults, FaultyDestination, Killed, timed_out
 from tests.archive_world import MODES, World, until
+from walstore.archive.feed_source import FeedPage
 from walstore.archive.memory import MemoryDestination
 from walstore.document.ports import LogBehindError
 from walstore.net.faults import OtherRelayError
@@ -76,6 +78,30 @@ async def test_it_goes_on_until_it_is_stopped_and_then_writes_the_rest(world: Wo
     await until(lambda: len(world.committed) > 1)
     await world.happen(3)
     await until(lambda: engine.status.source_position >= world.last)
+    stopped.set()
+    await running
+    await world.check()
+
+
+async def test_what_comes_while_it_rests_is_read_together(world: World) -> None:
+    engine, stopped, reads = world.engine(interval_ms=400), anyio.Event(), 0
+    page = engine._source.page
+
+    async def counted(since: int) -> FeedPage:
+        nonlocal reads
+        reads += 1
+        return await page(since)
+
+    engine._source.page = counted  # type: ignore[method-assign]
+    running = asyncio.ensure_future(engine.run(stopped))
+    await until(lambda: engine.status.is_ready)
+    before = reads
+    for _ in range(40):
+        await world.happen(1)
+        await anyio.lowlevel.checkpoint()
+    await until(lambda: engine.status.source_position >= world.last)
+    # There are five events in a page.
+    assert reads - before <= 12
     stopped.set()
     await running
     await world.check()

@@ -37,7 +37,7 @@ from walstore.net import MemorySnapshots, MemoryTransport, WebSocketTransport, d
 from walstore.net import following as following_module
 from walstore.net import websocket as websocket_module
 from walstore.net.backoff import Backoff
-from walstore.net.dialling import RelayUrlError
+from walstore.net.dialling import RelayUrlError, _is_here
 from walstore.net.faults import (
     DocumentKeyRefusedError,
     NoAnswerError,
@@ -1278,19 +1278,36 @@ async def test_attempts_are_paced_by_the_back_off() -> None:
     assert pauses == [1, 2, 4, 8, 16, 30, 30, 30]
 
 
-async def test_compression_is_offered_unless_it_is_turned_off() -> None:
+async def test_compression_is_offered_unless_it_is_turned_off_or_the_relay_is_here() -> None:
     offered: list[str | None] = []
 
     def note(socket: ServerConnection, request: Request) -> None:
         offered.append(request.headers.get("Sec-WebSocket-Extensions"))
 
     async with scripted(Shelf().honest, process_request=note) as url:
-        for compression in (True, False):
+        for compression in (True, False, None):
             async with transport(url, compression=compression) as peer:
                 await peer.append(DOC, body(1))
     assert offered[0] is not None
     assert "permessage-deflate" in offered[0]
-    assert offered[1] is None
+    assert offered[1:] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("url", "is_here"),
+    [
+        ("ws://127.0.0.1:1", True),
+        ("ws://127.9.9.9:1/path", True),
+        ("ws://[::1]:1", True),
+        ("wss://localhost", True),
+        ("ws://10.0.0.1:1", False),
+        ("ws://[2001:db8::1]:1", False),
+        ("wss://relay.example", False),
+        ("ws://localhost.example:1", False),
+    ],
+)
+def test_what_goes_to_this_machine_crosses_no_network(url: str, is_here: bool) -> None:
+    assert _is_here(url) is is_here
 
 
 def test_importing_the_package_does_not_import_websockets() -> None:

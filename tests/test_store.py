@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -430,6 +431,8 @@ class Recorder:
         self.sent: list[float] = []
         self.received: list[float] = []
         self.failures: list[Exception | None] = []
+        # How many elements there are to receive.
+        self.news = 0
         self._clock = clock
 
     async def send(self) -> None:
@@ -439,7 +442,8 @@ class Recorder:
 
     async def receive(self) -> int:
         self.received.append(round(self._clock.now * 1000))
-        return 0
+        news, self.news = self.news, 0
+        return news
 
 
 @asynccontextmanager
@@ -522,6 +526,29 @@ class Rung(MemoryTransport):
     def ring(self) -> None:
         for follower in self._followers[KEY]:
             follower.ring()
+
+
+async def test_news_is_read_at_once_and_gathers_only_if_there_is_news_all_the_time() -> None:
+    transport = Rung()
+    async with syncing(transport) as (_, recorder, clock):
+
+        async def come(count: int, *, every_ms: int) -> list[float]:
+            await clock.pass_ms(1000)
+            began, recorder.received = round(clock.now * 1000), []
+            for _ in range(count):
+                recorder.news += 1
+                transport.ring()
+                await clock.pass_ms(every_ms)
+            return [ms - began for ms in recorder.received]
+
+        # Some who type, and many at once.
+        for _ in range(3):
+            assert await come(20, every_ms=30) == [30 * number for number in range(20)]
+            stream = await come(400, every_ms=5)
+            assert stream[:9] == [5 * number for number in range(9)]
+            pauses = [after - before for before, after in pairwise(stream[9:])]
+            assert set(pauses) == {40}
+            assert recorder.news <= 8
 
 
 async def test_a_log_that_cannot_be_followed_is_asked_less_and_less_often() -> None:

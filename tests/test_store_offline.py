@@ -616,6 +616,31 @@ async def test_a_long_log_is_opened_from_its_state_even_if_nobody_ever_closed(
         assert ben._replica.count < 256
 
 
+async def test_a_store_that_stays_open_knows_its_newest_versions_and_its_file_all_of_them(
+    tmp_path: Path,
+) -> None:
+    transport, path = MemoryTransport(), tmp_path / "ben.wal"
+    async with (
+        store_of(ADA, transport, autocommit_ms=None) as ada,
+        store_of(BEN, transport, path, autocommit_ms=None, history_max=20) as ben,
+    ):
+        for number in range(700):
+            ada["count"] = number
+            await ada.commit()
+            if number % 7 == 0:
+                await ben.pull()
+        await ben.pull()
+        assert 20 <= len(ben.history()) <= 40
+        assert ben.at(ben.history()[0].ts) == {"count": 700 - len(ben.history())}
+        past = await ben.load_history()
+        assert [past.at(version.ts)["count"] for version in past.versions()] == list(range(700))
+        await ada.pull()
+        assert len(ada.history()) == 700
+    async with store_of(BEN, None, path) as ben:
+        assert ben["count"] == 699
+        assert not ben.history()
+
+
 async def test_elements_without_sense_are_not_kept_and_stop_nothing(tmp_path: Path) -> None:
     log = RiggedLog()
     async with store_of(ADA, log, autocommit_ms=None) as ada:

@@ -4,6 +4,8 @@
   first of them: one element for a burst of typing, and nobody waits for long.
 - A transport that can be followed is followed: there is no polling. Others are asked every so
   often, more often while something comes.
+- News is read at once, unless there is news all the time: then it gathers for a moment, because to
+  read one element takes nearly as long as to read some.
 - A failure that may pass is tried again, later and later; one that may not is shown, and tried
   again only when something has changed. An element that was refused for good is not sent again
   before that; whether its author may write by now is asked once in a while.
@@ -22,6 +24,14 @@ from walstore.errors import PeerError, StorageError, TransportError, WalStoreErr
 # A transport that cannot be followed is asked this often: while something comes, and at last.
 _POLL_S_MIN = 1.0
 _POLL_S_MAX = 30.0
+
+# News that comes so soon after the last was read, so many times in a row, is a stream. People who
+# type make none: what they type rests for longer before it is sent.
+_STREAM_GAP_S = 0.02
+_STREAM_MIN = 8
+
+# How long the news of a stream gathers.
+_STREAM_REST_S = 0.04
 
 # After a failure that may pass.
 _RETRY_S_MIN = 0.5
@@ -149,13 +159,25 @@ class Syncer:
                     if self._on_followed is not None:
                         self._on_followed(followed)
                     await self._insist(synced.receive)
-                    while True:
-                        await followed.wait()
-                        await self._insist(synced.receive)
+                    await self._receive_news(followed)
             except TransportError as error:
                 _end_if_told(error)
                 self._note(synced.receive, error)
                 await self._pause(_RETRY_S_MAX)
+
+    async def _receive_news(self, followed: Followed) -> None:
+        streak, read_s = 0, 0.0
+        while True:
+            await followed.wait()
+            is_stream = streak >= _STREAM_MIN
+            is_soon = not is_stream and self._now() - read_s < _STREAM_GAP_S
+            if is_stream:
+                await self._sleep(_STREAM_REST_S)
+            folded = await self._insist(self._synced.receive)
+            read_s = self._now()
+            # What has gathered meanwhile says whether it still is one.
+            has_gathered = isinstance(folded, int) and folded > 1
+            streak = streak + 1 if is_soon or has_gathered else 0
 
     async def _look_all(self) -> None:
         while True:

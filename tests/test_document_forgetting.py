@@ -1,0 +1,209 @@
+"""A session that lasts: its oldest versions are let go of, and nothing else is different.
+
+What a document shows, signs and accepts is the same whether it keeps all that it has read or only
+the newest of it. What it tells of the past begins later.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.rigged import (
+    ALICE,
+    BOB,
+    CAROL,
+    RiggedLog,
+    RiggedSnapshots,
+    link_of,
+    opened,
+    put_in,
+    spoiled,
+    state_of,
+    write_packed,
+)
+from walstore.crdt.runs import Set
+from walstore.document import WalDocument, document
+from walstore.document.events import Event, Gap, Rejection
+from walstore.document.opening import SnapshotVerdict
+from walstore.sealed import ContentKeys, NativeEncryptor
+
+PEOPLE = (ALICE, BOB, CAROL)
+WIRES = ["packed", "starfish"]
+
+
+async def write(doc: WalDocument, value: int, name: str = "count") -> int:
+    doc.set_field(name, value)
+    ts = await doc.commit()
+    assert ts is not None
+    return ts
+
+
+async def edit(doc: WalDocument, rng: random.Random) -> None:
+    match rng.randrange(4):
+        case 0:
+            text = doc.text("text")
+            place = rng.randint(0, len(text))
+            doc.splice("text", place, rng.randint(0, 3), rng.choice(["a", "bc", ""]))
+        case 1:
+            doc.set_field(rng.choice("xyz"), rng.random())
+        case 2:
+            doc.put("map", rng.choice("kl"), rng.randrange(9))
+        case _:
+            doc.drop("map", rng.choice("kl"))
+    if rng.random() < 0.7:
+        await doc.commit()
+    if rng.random() < 0.6:
+        await doc.pull()
+
+
+@settings(deadline=None)
+@given(st.randoms(use_true_random=False), st.sampled_from(WIRES), st.integers(1, 5))
+async def test_who_keeps_little_sees_signs_and_shows_what_everybody_does(
+    rng: random.Random, wire: str, history_max: int
+) -> None:
+    log, store = RiggedLog(page_size=rng.choice([1, 3, 1000])), RiggedSnapshots()
+    options = {"wire": wire, "snapshot_store": store}
+    short = await opened(log, ALICE, history_max=history_max, **options)
+    docs = [short, await opened(log, BOB, **options)]
+    docs.append(await opened(log, CAROL, history_max=rng.randint(1, 3), **options))
+    for _ in range(40):
+        await edit(rng.choice(docs), rng)
+        if rng.random() < 0.05:
+            await rng.choice([docs[0], docs[2]]).snapshot()
+    for _ in range(2):
+        for doc in docs:
+            await doc.commit()
+            await doc.pull()
+    whole = await opened(log, BOB, posture="re-derive", **options)
+    assert whole.snapshot_verdict is not SnapshotVerdict.MISMATCH
+    assert len({state_of(doc) for doc in [*docs, whole]}) == 1
+    assert {doc.unconfirmed for doc in docs} == {0}
+    known, all_of = short.history(), whole.history()
+    assert known == all_of[len(all_of) - len(known) :]
+    assert min(history_max, len(all_of)) <= len(known) == short.history_length <= 2 * history_max
+    for version in known:
+        assert short.at(version.ts) == whole.at(version.ts)
+
+
+async def test_what_a_session_holds_does_not_grow_with_what_it_has_read() -> None:
+    log = RiggedLog()
+    writer, reader = (
+        await opened(log, ALICE, history_max=10),
+        await opened(log, BOB, history_max=10),
+    )
+    for number in range(500):
+        await write(writer, number)
+        for doc in (writer, reader):
+            await doc.pull()
+            assert doc.history_length <= 20
+            assert len(doc._log._known) == len(doc.history()) == doc.history_length
+    assert reader.tail_length == 500
+    assert reader.field("count") == 499
+
+
+async def test_large_versions_are_let_go_of_before_there_are_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(document, "HISTORY_BYTES_MAX", 10_000)
+    log = RiggedLog()
+    doc = await opened(log, ALICE, history_max=1000)
+    for number in range(30):
+        doc.set_field("large", f"{number} " + "x" * 1500)
+        await doc.commit()
+        await doc.pull()
+    assert 1 <= doc.history_length <= 7
+    doc.set_field("large", "y" * 50_000)
+    await doc.commit()
+    await doc.pull()
+    await doc.pull()
+    # The newest one stays, whatever its size.
+    assert doc.history_length == 1
+    assert doc.at(doc.history()[0].ts) == {"large": "y" * 50_000}
+
+
+async def test_the_past_begins_with_what_is_kept() -> None:
+    log = RiggedLog()
+    doc = await opened(log, ALICE, history_max=4)
+    times = []
+    for number in range(9):
+        times.append(await write(doc, number, f"n{number}"))
+        await doc.pull()
+    known = [version.ts for version in doc.history()]
+    assert known == times[-len(known) :]
+    before = times[-len(known) - 1]
+    # What was let go of last is where it begins, as a snapshot would be.
+    assert doc.at(before) == {f"n{number}": number for number in range(9 - len(known))}
+    with pytest.raises(ValueError, match=f"starts at {before}"):
+        doc.at(before - 1)
+    assert doc.blame("n0") == [(0, 1, ALICE.public_key, None)]
+    assert doc.blame("n8") == [(0, 1, ALICE.public_key, times[-1])]
+
+
+async def test_what_was_let_go_of_changes_nothing_when_it_is_delivered_again() -> None:
+    log, events = RiggedLog(), list[Event]()
+    writer = await opened(log, ALICE)
+    reader = await opened(log, BOB, history_max=2, on_event=events.append)
+    for number in range(12):
+        writer.set_text("text", "x" * number + "y")
+        await writer.commit()
+        await reader.pull()
+    before = state_of(reader)
+    for place in range(6):
+        log.replay(place)
+        await reader.pull()
+    assert (state_of(reader), events, reader.detected_gaps()) == (before, [], [])
+    assert reader.history_length <= 4
+
+
+async def test_what_waits_for_a_key_keeps_what_comes_after_it() -> None:
+    def keyed(*epochs: int) -> NativeEncryptor:
+        keys = {epoch: bytes([epoch]) * 32 for epoch in epochs}
+        return NativeEncryptor(ContentKeys(max(epochs), keys), randomness=os.urandom)
+
+    log, known = RiggedLog(), keyed(1)
+    old, new = (
+        await opened(log, ALICE, encryptor=keyed(1)),
+        await opened(log, BOB, encryptor=keyed(1, 2)),
+    )
+    reader = await opened(log, CAROL, encryptor=known, history_max=2)
+    for number in range(5):
+        await write(old, number)
+    await write(new, 99, "sealed anew")
+    for number in range(9):
+        await write(old, number)
+        await reader.pull()
+    assert (reader.unreadable, reader.history_length) == (1, 9)
+    known.adopt(ContentKeys(2, {1: bytes([1]) * 32, 2: bytes([2]) * 32}))
+    assert await reader.retry_unreadable() == 1
+    await reader.pull()
+    assert reader.materialize() == {"count": 8, "sealed anew": 99}
+    assert (reader.unreadable, reader.detected_gaps()) == (0, [])
+    assert reader.history_length <= 4
+
+
+async def test_what_nothing_proves_is_given_up_with_what_it_was_among() -> None:
+    """If it is vouched for after all, it is missed, and read by whoever reads the log anew."""
+    log, events = RiggedLog(), list[Event]()
+    replica = f"{BOB.public_key}:s"
+    first = put_in(log, spoiled(write_packed(BOB, [Set("first", replica, 1, 1)])))
+    writer = await opened(log, ALICE, on_author_error="skip")
+    options = {"on_author_error": "skip", "on_event": events.append}
+    reader = await opened(log, CAROL, history_max=2, **options)
+    for number in range(9):
+        await write(writer, number)
+        await reader.pull()
+    assert [type(event) for event in events] == [Rejection]
+    # Nothing keeps a state from being kept any more.
+    assert reader.own_snapshot() is not None
+    put_in(log, write_packed(BOB, [Set("second", replica, 50, 2)], seq=2, prev=link_of(first)))
+    await reader.pull()
+    assert reader.materialize() == {"count": 8, "second": 2}
+    assert reader.detected_gaps() == [Gap(BOB.public_key, 1, 2, "s")]
+    late = await opened(log, CAROL, **options)
+    assert late.materialize() == {"count": 8, "first": 1, "second": 2}
+    assert late.detected_gaps() == []
