@@ -41,7 +41,7 @@ _TEXT_EVERY = 20
 _PAUSE_S = 0.1
 
 # How far behind its pace a writer may be and still make up for it.
-_LATE_S_MAX = 10.0
+_LATE_S_MAX = 30.0
 
 _COUNT_BYTES = 8
 
@@ -130,13 +130,15 @@ class Writer:
 
     async def _edit(self, document: str, store: WalStore, place: int) -> None:
         number, resting = self._count(store), self._resting[document]
-        loop, due = asyncio.get_running_loop(), 0.0
+        loop = asyncio.get_running_loop()
+        due = loop.time()
         while True:
             if not self._going.is_set():
+                rested_at = loop.time()
                 resting.set()
                 await self._going.wait()
                 resting.clear()
-                due = loop.time()
+                due += loop.time() - rested_at
             due = max(due + self._pause_s, loop.time() - _LATE_S_MAX)
             number += 1
             self._make(store, number)

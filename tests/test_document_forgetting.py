@@ -28,7 +28,9 @@ from tests.rigged import (
 )
 from walstore.crdt.runs import Set
 from walstore.document import WalDocument, document
+from walstore.document.entries import Part
 from walstore.document.events import Event, Gap, Rejection
+from walstore.document.ledger import Ledger
 from walstore.document.opening import SnapshotVerdict
 from walstore.sealed import ContentKeys, NativeEncryptor
 
@@ -41,6 +43,11 @@ async def write(doc: WalDocument, value: int, name: str = "count") -> int:
     ts = await doc.commit()
     assert ts is not None
     return ts
+
+
+def keyed(*epochs: int) -> NativeEncryptor:
+    keys = {epoch: bytes([epoch]) * 32 for epoch in epochs}
+    return NativeEncryptor(ContentKeys(max(epochs), keys), randomness=os.urandom)
 
 
 async def edit(doc: WalDocument, rng: random.Random) -> None:
@@ -161,10 +168,6 @@ async def test_what_was_let_go_of_changes_nothing_when_it_is_delivered_again() -
 
 
 async def test_what_waits_for_a_key_keeps_what_comes_after_it() -> None:
-    def keyed(*epochs: int) -> NativeEncryptor:
-        keys = {epoch: bytes([epoch]) * 32 for epoch in epochs}
-        return NativeEncryptor(ContentKeys(max(epochs), keys), randomness=os.urandom)
-
     log, known = RiggedLog(), keyed(1)
     old, new = (
         await opened(log, ALICE, encryptor=keyed(1)),
@@ -184,6 +187,29 @@ async def test_what_waits_for_a_key_keeps_what_comes_after_it() -> None:
     assert reader.materialize() == {"count": 8, "sealed anew": 99}
     assert (reader.unreadable, reader.detected_gaps()) == (0, [])
     assert reader.history_length <= 4
+
+
+async def test_what_is_in_the_way_is_not_looked_for_with_every_page(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[int] = []
+    oldest_beyond = Ledger.oldest_beyond
+
+    def counted(ledger: Ledger, count_max: int, bytes_max: int) -> list[Part]:
+        looks.append(ledger.count)
+        return oldest_beyond(ledger, count_max, bytes_max)
+
+    monkeypatch.setattr(Ledger, "oldest_beyond", counted)
+    log = RiggedLog()
+    for encryptor in (keyed(1, 2), keyed(1)):
+        await write(await opened(log, ALICE, encryptor=encryptor), 1)
+    writer = await opened(log, BOB, encryptor=keyed(1))
+    reader = await opened(log, CAROL, encryptor=keyed(1), history_max=40)
+    for number in range(300):
+        await write(writer, number)
+        await reader.pull()
+    assert reader.history_length == 301
+    assert looks == list(range(81, 302, 10))
 
 
 async def test_what_nothing_proves_is_given_up_with_what_it_was_among() -> None:

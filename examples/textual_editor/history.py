@@ -146,7 +146,11 @@ class HistoryScreen(ModalScreen[None]):
             self._note,
         ]
         moment.update("  ·  ".join(filter(None, said)))
-        written = written_by(self._past, self._path, version.ts)
+        try:
+            written = written_by(self._past, self._path, version.ts)
+        except ValueError:
+            # The store has let go of it since; what is being loaded has it.
+            written = []
         authors = dict.fromkeys([author for _, author in written])
         self.query_one("#legend", Static).update(
             Content("  ").join(

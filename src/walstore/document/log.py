@@ -134,6 +134,8 @@ class DocumentLog:
         self.base_ts = 0
         self._owns_base = False
         self._forgotten = 0
+        # The length before which nothing more is forgotten.
+        self._forget_from = 0
         self.crdt = self.fold_on(None)
         self.checkpoint = 0
         self.tracker = SequenceTracker()
@@ -506,8 +508,11 @@ class DocumentLog:
         folded at its place. What waits for a proof, or for room, is given up with what it was
         among; if it is vouched for later, it is missed as a gap.
         """
-        if self.ledger.count <= count_max and self.ledger.text_bytes <= bytes_max:
+        is_over = self.ledger.count > count_max or self.ledger.text_bytes > bytes_max
+        if not is_over or self.length < self._forget_from:
             return
+        # What is in the way may stay there: it is not looked for with every page.
+        self._forget_from = self.length + count_max // 8
         before_ts = min((each.ts for each in self.unreadable.values()), default=TS_MAX + 1)
         oldest = self.ledger.oldest_beyond(count_max // 2, bytes_max // 2)
         gone = list(takewhile(lambda part: part.ts_last < before_ts, oldest))
