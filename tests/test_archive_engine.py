@@ -11,8 +11,8 @@ import pytest
 
 from tests.archive_faults import Faults, FaultyDestination, Killed, timed_out
 from tests.archive_world import MODES, World, until
-from walstore.archive.feed_source import FeedPage
 from walstore.archive.memory import MemoryDestination
+from walstore.archive.source import Page
 from walstore.document.ports import LogBehindError
 from walstore.net.faults import OtherRelayError
 from walstore.relay.memory import MemoryLog
@@ -87,7 +87,7 @@ async def test_what_comes_while_it_rests_is_read_together(world: World) -> None:
     engine, stopped, reads = world.engine(interval_ms=400), anyio.Event(), 0
     page = engine._source.page
 
-    async def counted(since: int) -> FeedPage:
+    async def counted(since: int) -> Page:
         nonlocal reads
         reads += 1
         return await page(since)

@@ -511,11 +511,12 @@ class DocumentLog:
         is_over = self.ledger.count > count_max or self.ledger.text_bytes > bytes_max
         if not is_over or self.length < self._forget_from:
             return
-        # What is in the way may stay there: it is not looked for with every page.
-        self._forget_from = self.length + count_max // 8
         before_ts = min((each.ts for each in self.unreadable.values()), default=TS_MAX + 1)
         oldest = self.ledger.oldest_beyond(count_max // 2, bytes_max // 2)
         gone = list(takewhile(lambda part: part.ts_last < before_ts, oldest))
+        if len(gone) < len(oldest) or not gone:
+            # What is in the way may stay there: it is not looked for with every page.
+            self._forget_from = self.length + count_max // 8
         if not gone:
             return
         if self.base is None or not self._owns_base:
