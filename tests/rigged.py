@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, TypeAlias
@@ -19,6 +20,7 @@ from walstore.canon import canonical_text, parse
 from walstore.crdt import Run, pack_ops
 from walstore.document import Body, SnapshotConflictError, StoredSnapshot, WalDocument
 from walstore.errors import TransportError
+from walstore.sealed import ContentKeys, NativeEncryptor
 from walstore.signed import Domain, Identity, link, sign_append, sign_document, signing_input
 
 KEY = "spaces/s1/doc"
@@ -44,6 +46,12 @@ def document(transport: Any, who: Identity = ALICE, **options: Any) -> WalDocume
 async def opened(transport: Any, who: Identity = ALICE, **options: Any) -> WalDocument:
     """The same, open."""
     return await document(transport, who, **options).open()
+
+
+def keyed(*epochs: int) -> NativeEncryptor:
+    """Seals and opens with the keys of some epochs, in the newest of them."""
+    keys = {epoch: bytes([epoch]) * 32 for epoch in epochs}
+    return NativeEncryptor(ContentKeys(max(epochs), keys), randomness=os.urandom)
 
 
 def state_of(doc: WalDocument) -> str:

@@ -28,6 +28,7 @@ from tests.rigged import (
     RiggedSnapshots,
     counter_of,
     document,
+    keyed,
     link_of,
     opened,
     put_in,
@@ -532,11 +533,6 @@ async def test_a_reader_with_the_content_key_cannot_write_for_that() -> None:
 
 
 # ── hostile writers: seals ─────────────────────────────────────────────────────────────
-
-
-def keyed(*epochs: int) -> NativeEncryptor:
-    keys = {epoch: bytes([epoch]) * 32 for epoch in epochs}
-    return NativeEncryptor(ContentKeys(max(epochs), keys), randomness=os.urandom)
 
 
 def sealed_body(name: str) -> Any:

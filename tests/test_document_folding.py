@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,6 +29,7 @@ from tests.rigged import (
     MEMBERS,
     RiggedLog,
     RiggedSnapshots,
+    keyed,
     link_of,
     opened,
     put_in,
@@ -46,7 +46,6 @@ from walstore.document.ports import RawElement
 from walstore.document.snapshot import Snapshot, read_snapshot
 from walstore.sealed.encryptor import PlainEncryptor
 from walstore.sealed.keys import ContentKeys
-from walstore.sealed.native import NativeEncryptor
 
 untimed = settings(deadline=None)
 ends = st.lists(st.integers(0, 60), max_size=6)
@@ -147,11 +146,6 @@ def test_the_order_of_arrival_is_not_kept() -> None:
         put_in(log, write_packed(author, [run], session=f"s{counter}"))
     items = [raw(each) for each in log.elements]
     hold_together(in_parts(items, [2]), at_once(items))
-
-
-def keyed(*epochs: int) -> NativeEncryptor:
-    keys = {epoch: bytes([epoch]) * 32 for epoch in epochs}
-    return NativeEncryptor(ContentKeys(max(epochs), keys), randomness=os.urandom)
 
 
 @settings(deadline=None, max_examples=40)

@@ -6,7 +6,6 @@ the newest of it. What it tells of the past begins later.
 
 from __future__ import annotations
 
-import os
 import random
 
 import pytest
@@ -19,6 +18,7 @@ from tests.rigged import (
     CAROL,
     RiggedLog,
     RiggedSnapshots,
+    keyed,
     link_of,
     opened,
     put_in,
@@ -32,7 +32,7 @@ from walstore.document.entries import Part
 from walstore.document.events import Event, Gap, Rejection
 from walstore.document.ledger import Ledger
 from walstore.document.opening import SnapshotVerdict
-from walstore.sealed import ContentKeys, NativeEncryptor
+from walstore.sealed import ContentKeys
 
 PEOPLE = (ALICE, BOB, CAROL)
 WIRES = ["packed", "starfish"]
@@ -43,11 +43,6 @@ async def write(doc: WalDocument, value: int, name: str = "count") -> int:
     ts = await doc.commit()
     assert ts is not None
     return ts
-
-
-def keyed(*epochs: int) -> NativeEncryptor:
-    keys = {epoch: bytes([epoch]) * 32 for epoch in epochs}
-    return NativeEncryptor(ContentKeys(max(epochs), keys), randomness=os.urandom)
 
 
 async def edit(doc: WalDocument, rng: random.Random) -> None:
