@@ -7,6 +7,7 @@ the newest of it. What it tells of the past begins later.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -16,23 +17,30 @@ from tests.rigged import (
     ALICE,
     BOB,
     CAROL,
+    KEY,
     RiggedLog,
     RiggedSnapshots,
     keyed,
     link_of,
     opened,
     put_in,
+    signed,
     spoiled,
     state_of,
     write_packed,
 )
+from walstore.crdt import pack_ops
 from walstore.crdt.runs import Set
 from walstore.document import WalDocument, document
 from walstore.document.entries import Part
 from walstore.document.events import Event, Gap, Rejection
+from walstore.document.faults import RollbackDetectedError
 from walstore.document.ledger import Ledger
 from walstore.document.opening import SnapshotVerdict
-from walstore.sealed import ContentKeys
+from walstore.document.ports import LogBehindError
+from walstore.net import MemoryTransport
+from walstore.sealed import ContentKeys, SealContext
+from walstore.wire.limits import COUNTER_JUMP_MAX
 
 PEOPLE = (ALICE, BOB, CAROL)
 WIRES = ["packed", "starfish"]
@@ -182,6 +190,95 @@ async def test_what_waits_for_a_key_keeps_what_comes_after_it() -> None:
     assert reader.materialize() == {"count": 8, "sealed anew": 99}
     assert (reader.unreadable, reader.detected_gaps()) == (0, [])
     assert reader.history_length <= 4
+
+
+async def test_what_waited_for_a_key_is_held_to_what_was_forgotten_before_it() -> None:
+    """How far a counter may jump is told by all before it, also by what is not known any more."""
+    log, known, session = RiggedLog(), keyed(1), f"{BOB.public_key}:s"
+
+    def put_far(seq: int, counter: int, epoch: int) -> None:
+        context = SealContext(KEY, BOB.public_key, seq)
+        ops = pack_ops([Set(f"far {seq}", session, counter, seq)])
+        body = keyed(*range(1, epoch + 1)).seal({"ops": ops}, context)
+        data = {"v": 2, "author": BOB.public_key, "session": "s", "seq": seq, "body": body}
+        put_in(log, signed(data, BOB))
+
+    reader = await opened(log, CAROL, encryptor=known, history_max=1)
+    put_far(1, COUNTER_JUMP_MAX - 10, 1)
+    writer = await opened(log, ALICE, encryptor=keyed(1))
+    for number in range(5):
+        await write(writer, number)
+        await reader.pull()
+    assert reader.history_length <= 2
+    put_far(2, 2 * COUNTER_JUMP_MAX - 20, 2)
+    await write(writer, 5)
+    await reader.pull()
+    await write(writer, 6)
+    await reader.pull()
+    known.adopt(ContentKeys(2, {1: bytes([1]) * 32, 2: bytes([2]) * 32}))
+    assert await reader.retry_unreadable() == 1
+    assert reader.materialize() == {"count": 6, "far 1": 1, "far 2": 2}
+
+
+async def test_what_a_log_has_lost_is_not_let_go_of() -> None:
+    class HonestLog(RiggedLog):
+        async def pull(self, document_key: str, checkpoint: int) -> Sequence[object]:
+            if checkpoint > self.newest_ts:
+                raise LogBehindError(head=self.newest_ts, checkpoint=checkpoint)
+            return await super().pull(document_key, checkpoint)
+
+    log = HonestLog()
+    doc = await opened(log, ALICE, history_max=2)
+    for number in range(4):
+        await write(doc, number)
+    await doc.pull()
+    lost = [element.signature for element in doc.elements()][-2:]
+    del log.elements[-2:]
+    log.newest_ts -= 2
+    with pytest.raises(RollbackDetectedError):
+        await doc.pull()
+    doc.accept_rollback()
+    for number in range(20):
+        await write(doc, number)
+        await doc.pull()
+    assert set(lost) <= {element.signature for element in doc.elements()}
+
+
+async def test_a_snapshot_that_was_started_from_stays_as_it_is() -> None:
+    log, store = RiggedLog(), RiggedSnapshots()
+    writer = await opened(log, ALICE, snapshot_store=store)
+    await write(writer, 1)
+    await writer.snapshot()
+    reader = await opened(log, BOB, snapshot_store=store, history_max=1)
+    snapshot = reader._base
+    assert snapshot is not None
+    for number in range(2, 9):
+        await write(writer, number)
+        await reader.pull()
+    assert reader.history_length <= 2
+    assert snapshot.crdt.materialize() == {"count": 1}
+
+
+async def test_keystrokes_are_counted_and_let_go_of_whether_they_come_alone_or_in_a_row() -> None:
+    log = MemoryTransport()
+    writer = await opened(log, ALICE)
+    readers = [await opened(log, BOB, history_max=20) for _ in range(2)]
+    for number in range(2000):
+        writer.insert_text("text", number, "x")
+        await writer.commit()
+        if number == 1000:
+            # Somebody else in between ends a stretch of them.
+            await write(readers[0], number)
+            await writer.pull()
+        for reader in readers[: 2 if number % 100 == 0 else 1]:
+            await reader.pull()
+    for reader in readers:
+        await reader.pull()
+        assert reader.text("text") == "x" * 2000
+        assert reader.history_length == len(reader.history()) < 1000
+        texts = [len(element.data) for element in reader.elements()]
+        assert reader._log.ledger.text_bytes == sum(texts)
+        assert reader.tail_length == 2001
 
 
 async def test_what_is_in_the_way_is_not_looked_for_with_every_page(
