@@ -37,6 +37,7 @@ from walstore.document.events import Event, Gap, Rejection
 from walstore.document.faults import RollbackDetectedError
 from walstore.document.ledger import Ledger
 from walstore.document.opening import SnapshotVerdict
+from walstore.document.own_past import OwnPast
 from walstore.document.ports import LogBehindError
 from walstore.net import MemoryTransport
 from walstore.sealed import ContentKeys, SealContext
@@ -220,21 +221,27 @@ async def test_what_waited_for_a_key_is_held_to_what_was_forgotten_before_it() -
     assert reader.materialize() == {"count": 6, "far 1": 1, "far 2": 2}
 
 
-async def test_what_a_log_has_lost_is_not_let_go_of() -> None:
-    class HonestLog(RiggedLog):
-        async def pull(self, document_key: str, checkpoint: int) -> Sequence[object]:
-            if checkpoint > self.newest_ts:
-                raise LogBehindError(head=self.newest_ts, checkpoint=checkpoint)
-            return await super().pull(document_key, checkpoint)
+class HonestLog(RiggedLog):
+    """A log that says so when it ends before what was read of it."""
 
+    async def pull(self, document_key: str, checkpoint: int) -> Sequence[object]:
+        if checkpoint > self.newest_ts:
+            raise LogBehindError(head=self.newest_ts, checkpoint=checkpoint)
+        return await super().pull(document_key, checkpoint)
+
+    def end_at(self, count: int) -> None:
+        del self.elements[count:]
+        self.newest_ts = self.elements[-1]["ts"]
+
+
+async def test_what_a_log_has_lost_is_not_let_go_of() -> None:
     log = HonestLog()
-    doc = await opened(log, ALICE, history_max=2)
+    writer, doc = await opened(log, BOB), await opened(log, ALICE, history_max=2)
     for number in range(4):
-        await write(doc, number)
+        await write(writer, number)
     await doc.pull()
     lost = [element.signature for element in doc.elements()][-2:]
-    del log.elements[-2:]
-    log.newest_ts -= 2
+    log.end_at(2)
     with pytest.raises(RollbackDetectedError):
         await doc.pull()
     doc.accept_rollback()
@@ -242,6 +249,73 @@ async def test_what_a_log_has_lost_is_not_let_go_of() -> None:
         await write(doc, number)
         await doc.pull()
     assert set(lost) <= {element.signature for element in doc.elements()}
+
+
+async def test_versions_after_a_roll_back_below_what_was_forgotten_can_be_looked_at() -> None:
+    log = HonestLog()
+    writer, doc = await opened(log, ALICE), await opened(log, BOB, history_max=1)
+    for number in range(20):
+        await write(writer, number, f"n{number}")
+        await doc.pull()
+    log.end_at(5)
+    with pytest.raises(RollbackDetectedError):
+        await doc.pull()
+    doc.accept_rollback()
+    ts = await write(doc, 1, "after")
+    await doc.pull()
+    assert ts == 6
+    assert ts in [version.ts for version in doc.history()]
+    assert doc.at(ts)["after"] == 1
+    assert doc.blame("after", at=ts) == [(0, 1, BOB.public_key, ts)]
+
+
+async def test_as_many_versions_as_were_asked_for_are_known_whatever_is_kept_together() -> None:
+    log = MemoryTransport()
+    writer, reader = await opened(log, ALICE), await opened(log, BOB, history_max=100)
+    await write(writer, 0)
+    for number in range(200):
+        writer.insert_text("text", number, "x")
+        await writer.commit()
+    await reader.pull()
+    for number in range(5):
+        await write(writer, number)
+        await reader.pull()
+    assert reader.history_length >= 100
+
+
+async def test_who_comes_with_a_clock_that_was_forgotten_did_not_stamp_it() -> None:
+    log, events = RiggedLog(), list[Event]()
+    replica = f"{BOB.public_key}:s"
+    first = put_in(log, write_packed(BOB, [Set("x", replica, 1, "first")]))
+    doc = await opened(log, CAROL, history_max=1, on_event=events.append)
+    writer = await opened(log, ALICE)
+    for number in range(4):
+        await write(writer, number)
+        await doc.pull()
+    # Another content under the same clock, and the same once more.
+    again = write_packed(BOB, [Set("x", replica, 1, "second")], seq=2, prev=link_of(first))
+    put_in(log, again)
+    log.replay(0)
+    await doc.pull()
+    assert doc.field("x") == "first"
+    assert doc.blame("x") == [(0, 1, BOB.public_key, None)]
+    assert events == []
+
+
+async def test_own_elements_that_are_nowhere_else_are_kept_within_a_limit() -> None:
+    log = RiggedLog()
+    doc = await opened(log, ALICE, history_max=1)
+    doc._own_past = OwnPast(bytes_max=3000)
+    for number in range(30):
+        await write(doc, number)
+        await doc.pull()
+    own = doc.elements()
+    assert 3000 < sum(len(element.data) for element in own) < 4000
+    assert [element.ts for element in own] == list(range(31 - len(own), 31))
+    kept = await opened(log, ALICE, history_max=1, is_kept=lambda: True)
+    await write(kept, 31)
+    await kept.pull()
+    assert len(kept.elements()) == kept.history_length
 
 
 async def test_a_snapshot_that_was_started_from_stays_as_it_is() -> None:
@@ -277,7 +351,7 @@ async def test_keystrokes_are_counted_and_let_go_of_whether_they_come_alone_or_i
         assert reader.text("text") == "x" * 2000
         assert reader.history_length == len(reader.history()) < 1000
         texts = [len(element.data) for element in reader.elements()]
-        assert reader._log.ledger.text_bytes == sum(texts)
+        assert reader._log.ledger.text_bytes == sum(texts[-reader.history_length :])
         assert reader.tail_length == 2001
 
 
@@ -302,6 +376,24 @@ async def test_what_is_in_the_way_is_not_looked_for_with_every_page(
         await reader.pull()
     assert reader.history_length == 301
     assert looks == list(range(81, 302, 10))
+
+
+async def test_what_was_in_the_way_is_no_reason_to_keep_large_versions_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(document, "HISTORY_BYTES_MAX", 20_000)
+    log, known = RiggedLog(), keyed(1)
+    reader = await opened(log, CAROL, encryptor=known, history_max=400)
+    await write(await opened(log, ALICE, encryptor=keyed(1, 2)), 1)
+    writer = await opened(log, BOB, encryptor=keyed(1))
+    for number in range(60):
+        if number == 12:
+            known.adopt(ContentKeys(2, {1: bytes([1]) * 32, 2: bytes([2]) * 32}))
+            assert await reader.retry_unreadable() == 1
+        writer.set_field("large", str(number) + "y" * 2000)
+        await writer.commit()
+        await reader.pull()
+    assert reader._log.ledger.text_bytes < 30_000
 
 
 async def test_what_nothing_proves_is_given_up_with_what_it_was_among() -> None:

@@ -549,6 +549,13 @@ async def test_news_is_read_at_once_and_gathers_only_if_there_is_news_all_the_ti
             pauses = [after - before for before, after in pairwise(stream[9:])]
             assert set(pauses) == {40}
             assert recorder.news <= 8
+        # Much at a time, now and then, is no stream either.
+        for number in range(20):
+            recorder.news, recorder.received = 5, []
+            transport.ring()
+            await clock.pass_ms(1000)
+            assert len(recorder.received) == 1, number
+            assert round(clock.now * 1000) - recorder.received[0] == 1000
 
 
 async def test_a_log_that_cannot_be_followed_is_asked_less_and_less_often() -> None:

@@ -20,7 +20,7 @@ from walstore.crdt.runs import Insert
 from walstore.document.faults import (
     ReadOnlyError,
 )
-from walstore.document.ports import LogBehindError, RawElement, StoredSnapshot
+from walstore.document.ports import Body, LogBehindError, RawElement, StoredSnapshot
 from walstore.errors import PeerError, TransportError, UsageError
 from walstore.local import LocalFile, LocalFileDamagedError, LocalFileFullError
 from walstore.net import MemoryTransport
@@ -35,6 +35,58 @@ from walstore.store.store import WalStore
 from walstore.wire.envelope import read_header
 
 pytestmark = pytest.mark.usefixtures("haste")
+
+# ── what is in memory alone ────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("is_on_file", [False, True])
+@pytest.mark.parametrize("history_max", [None, 1, 4])
+async def test_who_knows_only_their_newest_versions_sends_all_of_their_own_again(
+    tmp_path: Path, history_max: int | None, is_on_file: bool
+) -> None:
+    relay, path = Prunable(), tmp_path / "ada.wal" if is_on_file else None
+    async with quiet(ADA, relay, path, history_max=history_max) as ada:
+        await write(ada, "first")
+        saved = relay.saved()
+        await write(ada, *map(str, range(20)))
+        shown = ada["words"]
+        relay.put_back(saved, ada)
+        await met(ada)
+        accepted = await ada.accept_rollback()
+        assert (accepted.sent_again, accepted.stranded, ada["words"]) == (20, 0, shown)
+        await ada.flush()
+        await ada.pull()
+        await ada.document.reread()
+        async with quiet(CAM, relay) as cam:
+            assert (ada["words"], cam["words"], cam.status.gaps) == (shown, shown, ())
+
+
+async def test_what_stands_for_lost_elements_stays_while_some_of_them_are_missing() -> None:
+    """That the newest of a session is back says nothing of those before it."""
+    relay = Prunable()
+    async with (
+        quiet(ADA, relay) as ada,
+        quiet(BEN, relay, history_max=1) as ben,
+    ):
+        await write(ada, "first")
+        saved = relay.saved()
+        await write(ada, *map(str, range(6)))
+        await ben.pull()
+        shown = ben["words"]
+        lost = relay.saved()[len(saved) :]
+        relay.put_back(saved, ada, ben)
+        await met(ben)
+        assert (await ben.accept_rollback()).stranded == 6
+        await relay.append(KEY, Body(lost[-1].data, lost[-1].author, lost[-1].signature))
+        await ben.pull()
+        assert ben.status.stranded == 5
+        assert ben["words"] == shown
+        for raw in lost:
+            await relay.append(KEY, Body(raw.data, raw.author, raw.signature))
+        await ben.pull()
+        assert ben.status.stranded == 0
+        assert ben["words"] == shown
+
 
 # ── two clients of a relay ─────────────────────────────────────────────────────────────
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import replace
@@ -22,6 +22,7 @@ from walstore.crdt import Change, Json, Run, WalCrdt
 from walstore.document.changed import Changed, Changes
 from walstore.document.content import Content
 from walstore.document.differences import differences
+from walstore.document.entries import Part
 from walstore.document.events import Displaced, Event, Gap, Rejection, Rollback
 from walstore.document.faults import (
     NoSnapshotStoreError,
@@ -58,6 +59,7 @@ from walstore.document.opening import (
     rolled_back,
 )
 from walstore.document.outbox import Outbox, Refusal
+from walstore.document.own_past import OwnPast
 from walstore.document.ports import (
     CheckpointTooOldError,
     ElementRefusedError,
@@ -132,6 +134,7 @@ class WalDocument:
         posture: Posture = "trust-retain-tail",
         retain_tail_n: int = 64,
         history_max: int | None = None,
+        is_kept: Callable[[], bool] | None = None,
         on_author_error: Literal["throw", "skip"] = "throw",
         strict_sequence: bool = False,
         wire: Literal["packed", "starfish"] = "packed",
@@ -162,6 +165,8 @@ class WalDocument:
             history_max: How many versions `history`, `at`, `diff` and `blame` know at least, as far
                 as they are not too large: older ones are let go of, so that a session that lasts
                 does not grow with its log. Without it, they are all kept.
+            is_kept: Whether what is read is kept elsewhere. Own elements of versions that are let
+                go of are kept here, if it is not: the log may lose them yet.
             on_author_error: Whether `open` and `pull` raise, after folding all that is good, when
                 something was rejected, or only report it.
             strict_sequence: Whether a gap raises as well.
@@ -200,6 +205,8 @@ class WalDocument:
         self._is_strict = strict_sequence
         self._marks = Marks() if marks is None else marks
         self._history_max = history_max
+        self._is_kept = is_kept
+        self._own_past = OwnPast(HISTORY_BYTES_MAX)
         self._on_event = on_event
         self._on_changed = on_changed
         self._on_step = on_step
@@ -380,7 +387,10 @@ class WalDocument:
         # What the log has lost is nowhere but here.
         if self._history_max is not None and not self._lost and self._read_only is None:
             count_max = 2 * max(self._history_max, 1)
-            self._log.forget(count_max=count_max, bytes_max=HISTORY_BYTES_MAX)
+            gone = self._log.forget(count_max=count_max, bytes_max=HISTORY_BYTES_MAX)
+            if self._is_kept is None or not self._is_kept():
+                own = [part for part in gone if part.author == self._identity.public_key]
+                self._own_past.add(_raw_elements(own))
 
     def _new_content(self, log: DocumentLog) -> Content:
         content = Content(
@@ -539,13 +549,11 @@ class WalDocument:
         return self._log.tracker.gaps()
 
     def elements(self) -> list[RawElement]:
-        """The elements of the versions that `history` knows, in the log's order."""
+        """The elements of the versions that `history` knows, in order; before them own ones
+        that are kept nowhere else.
+        """
         self._opened()
-        return [
-            RawElement(element.ts, element.canonical, element.author, element.signature)
-            for part in self._log.ledger.parts()
-            for element in part.newest(len(part))
-        ]
+        return [*self._own_past, *_raw_elements(self._log.ledger.parts())]
 
     def retained_tail(self) -> list[Element]:
         """The newest verified elements, to be checked again."""
@@ -1106,6 +1114,7 @@ class WalDocument:
         self._marks = Marks()
         self._told = [event for event in self._told if not isinstance(event, Rollback)]
         self._outbox.put_back(rejoined.again)
+        self._own_past.drop(sealed.body.signature for sealed in rejoined.again)
         self._stranded.add(rejoined.stranded)
         self._stranded.keep_fold(rejoined.fold)
         self._go_on_from(opening)
@@ -1479,6 +1488,14 @@ class WalDocument:
             raise SnapshotMismatchError(false[0].reason)
         if rejections:
             raise RejectedElementsError(rejections)
+
+
+def _raw_elements(parts: Iterable[Part]) -> list[RawElement]:
+    return [
+        RawElement(element.ts, element.canonical, element.author, element.signature)
+        for part in parts
+        for element in part.newest(len(part))
+    ]
 
 
 def _newest_of(log: DocumentLog, author: str) -> str | None:

@@ -2,13 +2,14 @@
 
 - An author stamps each clock once. The same ops again, in the same or in another element, are
   an honest retry; different ops under one clock are a fork.
-- Elements that a snapshot covers are not here: of their clocks only the replica is known.
+- Elements that a snapshot covers, or that were forgotten, are not here: of their clocks only the
+  replica is known. Whatever comes with a clock of a forgotten one is not who stamped it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 from walstore.canon import canonical_text
@@ -33,9 +34,11 @@ class Ledger:
         text_bytes: The size of their texts.
     """
 
-    __slots__ = ("_by_replica", "count", "entries", "text_bytes")
+    __slots__ = ("_by_replica", "_forgotten", "count", "entries", "text_bytes")
 
-    def __init__(self) -> None:
+    def __init__(self, forgotten: Mapping[str, int] | None = None) -> None:
+        """Begin with nothing but the highest counters by replica of what was forgotten."""
+        self._forgotten = {} if forgotten is None else forgotten
         self.entries = Entries()
         self.count = 0
         self.text_bytes = 0
@@ -52,6 +55,9 @@ class Ledger:
         conflict: tuple[int, str, Entry] | None = None
         for run in entry.runs:
             replica, (first, last) = replica_of(run), counters_of(run)
+            first = max(first, self._forgotten.get(replica, 0) + 1)
+            if first > last:
+                continue
             starts, ends, owners = self._by_replica.setdefault(replica, ([], [], []))
             if not starts or first > ends[-1]:
                 starts.append(first)
@@ -67,6 +73,7 @@ class Ledger:
         """Enter keystrokes, whose clocks are nearly always above all that are known of them."""
         self._append(stretch)
         starts, ends, owners = self._by_replica.setdefault(stretch.replica, ([], [], []))
+        # They are above all that was forgotten of their replica, or would not be together here.
         first, last = stretch.counters[0], stretch.end - 1
         if starts and first <= ends[-1]:
             # They were above when they were read; an element before them in the log came later.
@@ -90,7 +97,7 @@ class Ledger:
     def highest(self, replica: str) -> int:
         """The highest counter that is known of a replica, 0 if there is none."""
         known = self._by_replica.get(replica)
-        return 0 if known is None else known[1][-1]
+        return self._forgotten.get(replica, 0) if known is None else known[1][-1]
 
     def parts(self) -> list[Part]:
         """The elements in the order of the log, as they are kept."""
@@ -106,25 +113,31 @@ class Ledger:
     def upto(self, ts: int) -> Ledger:
         """What this would be if the log ended with a `ts`, and had been read in its order."""
         # Clocks of keystrokes past the `ts` are entered too: no fold up to it has them.
-        return _ledger_of(part for part in self.parts() if part.ts <= ts)
+        return _ledger_of((part for part in self.parts() if part.ts <= ts), self._forgotten)
 
     def oldest_beyond(self, count_max: int, bytes_max: int) -> list[Part]:
-        """The elements, in the order of the log, that are older than the newest ones of so many
-        and so large; never the last part of all.
+        """The elements, in the order of the log, that are older than the newest ones: at least so
+        many of these, or so large.
         """
         parts = self.parts()
         count = size = 0
         for place in range(len(parts) - 1, -1, -1):
+            if count >= count_max or size >= bytes_max:
+                return parts[: place + 1]
             count += len(parts[place])
             size += parts[place].text_bytes
-            if count > count_max or size > bytes_max:
-                return parts[: min(place + 1, len(parts) - 1)]
         return []
 
     def without(self, gone: Iterable[Part]) -> Ledger:
-        """What this would be if some elements had never been read."""
-        names = set(map(id, gone))
-        return _ledger_of(part for part in self.entries.parts if id(part) not in names)
+        """What this is once some elements are forgotten."""
+        names, forgotten = set[int](), dict(self._forgotten)
+        for part in gone:
+            names.add(id(part))
+            for run in part.runs:
+                replica, (_, last) = replica_of(run), counters_of(run)
+                forgotten[replica] = max(forgotten.get(replica, 0), last)
+        kept = (part for part in self.entries.parts if id(part) not in names)
+        return _ledger_of(kept, forgotten)
 
     def find_origin(
         self, replica: str, counter: int, end: int
@@ -181,8 +194,8 @@ class Ledger:
             counter = stop + 1
 
 
-def _ledger_of(parts: Iterable[Part]) -> Ledger:
-    ledger = Ledger()
+def _ledger_of(parts: Iterable[Part], forgotten: Mapping[str, int]) -> Ledger:
+    ledger = Ledger(forgotten)
     for part in parts:
         if isinstance(part, Entry):
             ledger.add(part)

@@ -13,8 +13,9 @@
 - Where one clock was used twice, the first in the log counts. After an element that could only be
   folded late, the fold is out of order and has to be made anew.
 - The same element again changes nothing.
-- The oldest elements can be forgotten: they are folded into what the log starts from. A log of them
-  reads on as if it had been opened from a snapshot there.
+- The oldest elements can be forgotten: they are folded into what the log starts from, and it reads
+  on as if it had been opened from a snapshot there. One that is delivered again after that is a
+  version once more; what it folds to is there already.
 - Keystrokes in a row are checked and folded as one, and one that comes alone has a short way: the
   same checks, with the same outcome. As soon as anything about them is unusual, they are taken as
   any other element is.
@@ -185,6 +186,7 @@ class DocumentLog:
     def read_again(self, changes: list[Change] | None = None) -> Reading:
         """Try the elements that could not be opened once more, with the keys of now."""
         waiting, self.unreadable = self.unreadable, {}
+        self._forget_from = 0
         reading = Reading(Entries(), [])
         for link, element in waiting.items():
             self._take(self._candidate(element), link, reading, changes)
@@ -198,6 +200,7 @@ class DocumentLog:
     def step_back(self, head: int) -> None:
         """Go on from where the log ends now; what was read beyond that stays, as if before it."""
         self.checkpoint = self._entered_ts = min(self.checkpoint, head)
+        self.base_ts = min(self.base_ts, head)
 
     @property
     def is_waiting(self) -> bool:
@@ -501,24 +504,27 @@ class DocumentLog:
         """How many elements were folded since the log was started, forgotten or not."""
         return self._forgotten + self.ledger.count
 
-    def forget(self, *, count_max: int, bytes_max: int) -> None:
+    def forget(self, *, count_max: int, bytes_max: int) -> list[Part]:
         """Keep only the newest elements of the log, so many and so large, once it has more.
 
         Half of it is forgotten at a time. What waits for a key keeps everything after it: it is
         folded at its place. What waits for a proof, or for room, is given up with what it was
         among; if it is vouched for later, it is missed as a gap.
+
+        Returns:
+            What was forgotten, in the order of the log.
         """
         is_over = self.ledger.count > count_max or self.ledger.text_bytes > bytes_max
         if not is_over or self.length < self._forget_from:
-            return
+            return []
         before_ts = min((each.ts for each in self.unreadable.values()), default=TS_MAX + 1)
         oldest = self.ledger.oldest_beyond(count_max // 2, bytes_max // 2)
         gone = list(takewhile(lambda part: part.ts_last < before_ts, oldest))
-        if len(gone) < len(oldest) or not gone:
+        if len(gone) < len(oldest):
             # What is in the way may stay there: it is not looked for with every page.
             self._forget_from = self.length + count_max // 8
         if not gone:
-            return
+            return []
         if self.base is None or not self._owns_base:
             # What a snapshot holds stays as it is.
             self.base, self._owns_base = self.fold_on(self.base), True
@@ -533,6 +539,7 @@ class DocumentLog:
         for waiting in (self._unproven, self._too_far):
             for link in [link for link, each in waiting.items() if each.element.ts <= self.base_ts]:
                 del waiting[link]
+        return gone
 
     def _fold_one(
         self,

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from walstore.crdt import WalCrdt
 from walstore.document.entries import Entry
 from walstore.document.events import Gap
+from walstore.document.gaps import Session
 from walstore.document.journal import Journal, LeftBody
 from walstore.document.log import DocumentLog
 from walstore.document.opening import Source, is_covered
@@ -127,9 +128,9 @@ class Stranded:
         if fold is None:
             return
         wanted: Mapping[str, int] = {**fold.writer_seq, **(fold.seqs or {})}
+        gaps = log.tracker.gaps()
         self._missing = sum(
-            max(seq - log.tracker.highest(*session_of(replica)), 0)
-            for replica, seq in wanted.items()
+            _missing_upto(seq, session_of(replica), log, gaps) for replica, seq in wanted.items()
         )
         if not self._missing:
             self._drop_fold()
@@ -138,6 +139,18 @@ class Stranded:
         if self._fold is not None and self._journal is not None:
             self._journal.drop_stranded()
         self._fold, self._missing = None, 0
+
+
+def _missing_upto(seq: int, session: Session, log: DocumentLog, gaps: Iterable[Gap]) -> int:
+    """How many elements of a session up to a seq a log does not hold."""
+    between = sum(
+        max(min(gap.got - 1, seq) - gap.expected + 1, 0)
+        for gap in gaps
+        if (gap.author, gap.session) == session
+    )
+    # What others vouch for is a gap above the highest that was read.
+    above = max(seq - log.tracker.highest(*session), 0)
+    return max(between, above)
 
 
 def checked(source: Source, elements: Sequence[RawElement], *, counter: int) -> list[Entry]:
@@ -185,7 +198,7 @@ def raw_of(entry: Entry) -> RawElement:
     return RawElement(0, element.canonical, element.author, element.signature)
 
 
-def session_of(replica: str) -> tuple[str, str | None]:
+def session_of(replica: str) -> Session:
     """The author and the session nonce of a replica; None where a peer counts by author."""
     author, _, session = replica.partition(":")
     return author, session or None

@@ -405,6 +405,7 @@ class WalStore(StoreEditing):
             session_nonce=session,
             posture=self._posture,
             history_max=self._history_max,
+            is_kept=lambda: self._file is not None and not replica.has_hole,
             on_author_error="skip",
             wire=self._wire,
             on_event=self._noticed,

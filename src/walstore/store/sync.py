@@ -170,14 +170,15 @@ class Syncer:
         while True:
             await followed.wait()
             is_stream = streak >= _STREAM_MIN
-            is_soon = not is_stream and self._now() - read_s < _STREAM_GAP_S
-            if is_stream:
+            gap_s = _STREAM_REST_S if is_stream else _STREAM_GAP_S
+            is_soon = self._now() - read_s < gap_s
+            if is_stream and is_soon:
                 await self._sleep(_STREAM_REST_S)
             folded = await self._insist(self._synced.receive)
             read_s = self._now()
             # What has gathered meanwhile says whether it still is one.
             has_gathered = isinstance(folded, int) and folded > 1
-            streak = streak + 1 if is_soon or has_gathered else 0
+            streak = streak + 1 if is_soon and (has_gathered or not is_stream) else 0
 
     async def _look_all(self) -> None:
         while True:
