@@ -550,6 +550,7 @@ async def test_news_is_read_at_once_and_gathers_only_if_there_is_news_all_the_ti
             assert set(pauses) == {40}
             assert recorder.news <= 8
         # Much at a time, now and then, is no stream either.
+        await clock.pass_ms(1000)
         for number in range(20):
             recorder.news, recorder.received = 5, []
             transport.ring()

@@ -553,7 +553,7 @@ class WalDocument:
         that are kept nowhere else.
         """
         self._opened()
-        return [*self._own_past, *_raw_elements(self._log.ledger.parts())]
+        return self._own_past.before(_raw_elements(self._log.ledger.parts()))
 
     def retained_tail(self) -> list[Element]:
         """The newest verified elements, to be checked again."""

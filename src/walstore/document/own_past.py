@@ -6,8 +6,7 @@ were sent and nothing more; beyond a size the oldest are given up, and a fold st
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable
 
 from walstore.document.ports import RawElement
 
@@ -21,23 +20,29 @@ class OwnPast:
         """Keep so much of them."""
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._elements: deque[RawElement] = deque()
-
-    def __iter__(self) -> Iterator[RawElement]:
-        return iter(self._elements)
+        # By signature: a log may deliver one again.
+        self._elements: dict[str, RawElement] = {}
 
     def add(self, elements: Iterable[RawElement]) -> None:
         """Keep newer ones."""
         for element in elements:
-            self._elements.append(element)
-            self._bytes += len(element.data)
+            if element.signature not in self._elements:
+                self._elements[element.signature] = element
+                self._bytes += len(element.data)
         while self._bytes > self._bytes_max:
-            self._bytes -= len(self._elements.popleft().data)
+            self._drop(next(iter(self._elements)))
 
     def drop(self, signatures: Iterable[str]) -> None:
         """Let go of some, which are on their way again."""
-        gone: Container[str] = set(signatures)
-        kept = [element for element in self._elements if element.signature not in gone]
-        self._elements.clear()
-        self._bytes = 0
-        self.add(kept)
+        for signature in signatures:
+            if signature in self._elements:
+                self._drop(signature)
+
+    def before(self, elements: list[RawElement]) -> list[RawElement]:
+        """Some elements, and before them those of these that are not among them."""
+        known = {element.signature for element in elements}
+        own = [each for each in self._elements.values() if each.signature not in known]
+        return [*own, *elements]
+
+    def _drop(self, signature: str) -> None:
+        self._bytes -= len(self._elements.pop(signature).data)
