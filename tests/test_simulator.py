@@ -172,10 +172,10 @@ def keep_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 def leave_out_the_tail(monkeypatch: pytest.MonkeyPatch) -> None:
     """A snapshot is what the one before it was."""
 
-    def fold_at(self: WalDocument, version: int) -> WalCrdt:
-        return self._log.fold_on(self._base.crdt if self._base is not None else None)
+    def fold_at(self: DocumentLog, ts: int) -> WalCrdt:
+        return self.fold_on(self.base)
 
-    monkeypatch.setattr(WalDocument, "_fold_at", fold_at)
+    monkeypatch.setattr(DocumentLog, "fold_at", fold_at)
 
 
 def believe_any_clock(monkeypatch: pytest.MonkeyPatch) -> None:

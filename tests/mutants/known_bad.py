@@ -65,7 +65,7 @@ KNOWN_BAD = [
         "W16",
         "a snapshot after pruning holds the surviving tail alone",
         "walstore/document/document.py",
-        "        fold = self._fold_at(TS_MAX)\n        return Draft(",
+        "        fold = self._log.fold_at(TS_MAX)\n        return Draft(",
         "        fold = self._log.fold_on(None)\n"
         "        self._log.ledger.fold_into(fold, upto_ts=TS_MAX)\n"
         "        return Draft(",
