@@ -54,8 +54,9 @@ OFFLINE_EDITS = 10
 # Writers are asked for a little more than is wanted: who was just killed writes nothing.
 SURPLUS = 1.05
 
-# Less than this much of what was wanted, over all that time, was no soak.
-TRAFFIC_MIN = 1.0 if IS_LONG else 0.05
+# Less than this much of what was wanted, over all that time, was no soak. In a short one kills, and
+# what comes after them, take much of the time.
+TRAFFIC_MIN = 1.0 if SOAK_S >= 600 else 0.5 if IS_LONG else 0.05
 
 # How much more memory than in the first half of the time a process may have in the second.
 GROWTH_MAX, GROWTH_BYTES_MAX = 1.25, 32 * 2**20
