@@ -375,7 +375,8 @@ async def test_what_is_in_the_way_is_not_looked_for_with_every_page(
         await write(writer, number)
         await reader.pull()
     assert reader.history_length == 301
-    assert looks == list(range(81, 302, 10))
+    # Far fewer times than it has pulled.
+    assert 2 <= len(looks) <= 30
 
 
 async def test_what_was_in_the_way_is_no_reason_to_keep_large_versions_later(

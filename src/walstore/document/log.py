@@ -133,7 +133,6 @@ class DocumentLog:
         # What the log starts from, up to a `ts`: a snapshot, and what was forgotten since.
         self.base: WalCrdt | None = None
         self.base_ts = 0
-        self._owns_base = False
         self._forgotten = 0
         # The length before which nothing more is forgotten.
         self._forget_from = 0
@@ -525,15 +524,16 @@ class DocumentLog:
             self._forget_from = self.length + count_max // 8
         if not gone:
             return []
-        if self.base is None or not self._owns_base:
+        base = self.base
+        if base is None or not self._forgotten:
             # What a snapshot holds stays as it is.
-            self.base, self._owns_base = self.fold_on(self.base), True
+            base = self.fold_on(base)
         for part in gone:
-            self.base.fold_runs(part.runs)
+            base.fold_runs(part.runs)
             self._known.difference_update(part.links)
-        self.base.displaced = []
-        self.base_ts = max(part.ts_last for part in gone)
-        self._start_counter = max(self._start_counter, self.base.counter)
+        base.displaced = []
+        self.base, self.base_ts = base, max(part.ts_last for part in gone)
+        self._start_counter = max(self._start_counter, base.counter)
         self._forgotten += sum(map(len, gone))
         self.ledger = self.ledger.without(gone)
         for waiting in (self._unproven, self._too_far):

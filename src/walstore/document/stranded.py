@@ -143,14 +143,13 @@ class Stranded:
 
 def _missing_upto(seq: int, session: Session, log: DocumentLog, gaps: Iterable[Gap]) -> int:
     """How many elements of a session up to a seq a log does not hold."""
+    highest = log.tracker.highest(*session)
     between = sum(
-        max(min(gap.got - 1, seq) - gap.expected + 1, 0)
+        max(min(gap.got - 1, seq, highest) - gap.expected + 1, 0)
         for gap in gaps
         if (gap.author, gap.session) == session
     )
-    # What others vouch for is a gap above the highest that was read.
-    above = max(seq - log.tracker.highest(*session), 0)
-    return max(between, above)
+    return between + max(seq - highest, 0)
 
 
 def checked(source: Source, elements: Sequence[RawElement], *, counter: int) -> list[Entry]:

@@ -223,8 +223,8 @@ class WalStore(StoreEditing):
             snapshot_after: How many elements an opening may have to read before it takes a snapshot
                 for all, if this identity may; None: never.
             history_max: How many versions `history`, `at`, `diff` and `blame` know at least, if
-                there were so many since it was opened; `load_history` knows all. None: all of
-                those, and the memory that they take.
+                there were so many since it was opened, and they are not too large; `load_history`
+                knows all. None: all of those, and the memory that they take.
             owner: Of a shared document: whose roster names the writers, in place of `writers` and
                 `snapshot_role`. This identity's own key to share a document of one's own.
             is_sealed: Whether a shared document is sealed, with a key that its members get.
