@@ -51,8 +51,8 @@ COLLECT_EVERY = 8 if IS_LONG else 3
 # Edits that a writer makes without a relay before it is killed.
 OFFLINE_EDITS = 10
 
-# Writers are asked for a little more than is wanted: who was just killed writes nothing.
-SURPLUS = 1.05
+# Writers are asked for more than is wanted: who was killed, or has no relay, writes nothing.
+SURPLUS = 1.3
 
 # Less than this much of what was wanted, over all that time, was no soak. In a short one kills, and
 # what comes after them, take much of the time.
