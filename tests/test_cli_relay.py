@@ -144,6 +144,24 @@ def test_it_says_where_it_is_and_drains_when_told_to(tmp_path: Path) -> None:
     assert (tmp_path / "walstore-relay.db").exists()
 
 
+def test_a_database_that_takes_long_to_look_through_is_announced(tmp_path: Path) -> None:
+    path = tmp_path / "relay.db"
+    for is_large, check, told in (
+        (False, "full", ""),
+        (True, "full", 'relay.db before it is used, 128 MiB; with database_check = "quick" that'),
+        (True, "quick", "relay.db before it is used, 128 MiB\n"),
+        (True, "none", ""),
+    ):
+        if is_large:
+            os.truncate(path, 128 * 2**20)
+        environ = {"WALSTORE_RELAY_DATABASE_CHECK": check}
+        with running(tmp_path, "--database", path.name, **environ) as relay:
+            code, _, errors = relay.stop()
+        assert code == 0
+        assert told in errors
+        assert ("looking through" in errors) == bool(told), errors
+
+
 async def test_what_was_acknowledged_is_there_after_a_restart(tmp_path: Path) -> None:
     with running(tmp_path) as relay:
         async with connect(relay.url) as client:
