@@ -7,6 +7,7 @@ not; a call that failed has changed nothing; and things go on when the cause is 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import random
 import resource
@@ -25,6 +26,7 @@ from typing import Any
 import pytest
 
 from walstore.errors import UsageError
+from walstore.relay import sqlite_reads as reads
 from walstore.relay.log import (
     Accepted,
     Filter,
@@ -605,6 +607,32 @@ async def test_an_element_that_is_missing_is_noticed(path: Path) -> None:
             await rows_of(log)
         with pytest.raises(LogCorruptError, match=rf"after ts {NOW_MS + 10}: an element is"):
             await rows_of(log, after=NOW_MS + 10)
+
+
+async def test_snapshots_that_are_gone_make_nothing_slower(path: Path) -> None:
+    async with SqliteLog.open(path) as log:
+        (place,) = await log.append([element("1")], NOW_MS)
+        revision = None
+        for number in range(64):
+            new = snapshot(str(number), revision, place.ts)
+            await log.put_snapshot(new, NOW_MS)
+            if number >= 2:
+                await log.compact([Removal("notes/a", [revision or ""], 0)])
+            if number == 2:
+                before = steps_of(path)
+            revision = new.id
+    assert steps_of(path) == before
+
+
+def steps_of(path: Path) -> int:
+    """How many steps SQLite takes to find the snapshots of a document."""
+    count = itertools.count()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.set_progress_handler(lambda: next(count) < 0, 1)
+        assert len(reads.snapshots(connection, "notes/a")) == 2
+        assert reads.snapshot(connection, "notes/a") is not None
+        assert reads.bootstrap(connection, Filter()).events
+    return next(count)
 
 
 async def test_checks_can_be_left_out_for_large_files(path: Path) -> None:

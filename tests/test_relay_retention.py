@@ -34,7 +34,6 @@ def snapshot(
     ts: int = 10,
     age_days: float = 0,
     is_deletion: bool = False,
-    is_there: bool = True,
 ) -> Event:
     return Event(
         seq=seq,
@@ -47,7 +46,7 @@ def snapshot(
         signature="",
         vc=vc,
         is_deletion=is_deletion,
-        payload=b"" if is_there else None,
+        payload=b"",
     )
 
 
@@ -215,10 +214,7 @@ def test_a_clock_that_was_set_back_keeps_nothing() -> None:
     assert plan_snapshots(policy, line(3, age_days=-5), NOW_MS) == ["A1", "A2"]
 
 
-def test_what_is_gone_already_is_passed_over() -> None:
-    events = worked_case()
-    events[0] = events[0]._replace(payload=None)
-    assert plan_snapshots(Policy(), events, NOW_MS) == ["A2"]
+def test_where_there_are_no_snapshots_none_go() -> None:
     assert plan_snapshots(Policy(), [], NOW_MS) == []
 
 
@@ -268,10 +264,9 @@ def test_a_second_pass_finds_nothing(
 ) -> None:
     events = events_of(history)
     gone = set(plan_snapshots(policy, events, NOW_MS))
-    left = [event._replace(payload=None) if event.id in gone else event for event in events]
+    left = [event for event in events if event.id not in gone]
     assert plan_snapshots(policy, left, NOW_MS) == []
-    there = [event for event in left if event.payload is not None]
-    assert current_ids(there) == current_ids(events)
+    assert current_ids(left) == current_ids(events)
 
 
 # ── elements ───────────────────────────────────────────────────────────────────────────

@@ -289,9 +289,9 @@ class RelayLog(Protocol):
         ...
 
     async def snapshots(self, document: str) -> list[Event]:
-        """Every snapshot of a document, oldest first, payloads left out unless compacted.
+        """The snapshots of a document that were not compacted, oldest first.
 
-        A payload that is there is given as empty bytes, so that it need not be read.
+        Their payloads are given as empty bytes, so that they need not be read.
         """
         ...
 

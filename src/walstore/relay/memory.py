@@ -173,11 +173,12 @@ class MemoryLog:
         return StoredSnapshot(current.id, current.payload)
 
     async def snapshots(self, document: str) -> list[Event]:
-        """Every snapshot of a document, oldest first; a payload that is there as empty bytes."""
+        """The snapshots of a document that were not compacted, payloads as empty bytes."""
         found = self._documents.get(document, _Document())
         return [
-            event if event.payload is None else event._replace(payload=b"")
+            event._replace(payload=b"")
             for event in self._at(found.snapshots)
+            if event.payload is not None
         ]
 
     async def find(self, ids: Sequence[str], wanted: Filter) -> list[Event]:

@@ -288,7 +288,7 @@ class PostgresLog:
         return StoredSnapshot(event.id, event.payload)
 
     async def snapshots(self, document: str) -> list[Event]:
-        """Every snapshot of a document, oldest first, payloads left out unless compacted."""
+        """The snapshots of a document that were not compacted, payloads as empty bytes."""
         (rows,) = await self._read(Query(queries.SNAPSHOTS, {"document": document}))
         return [read_bare_event(columns) for columns in rows]
 

@@ -108,7 +108,7 @@ ORDER BY ts DESC, seq DESC LIMIT 1
 """
 SNAPSHOTS: Final[LiteralString] = f"""
 SELECT {EVENT_COLUMNS_BARE} FROM walstore_events
-WHERE kind = 'snapshot' AND document = %(document)s
+WHERE kind = 'snapshot' AND document = %(document)s AND payload IS NOT NULL
 ORDER BY seq
 """
 

@@ -144,7 +144,7 @@ def plan_snapshots(policy: Policy, events: Sequence[Event], now_ms: int) -> list
 
     Args:
         policy: What is kept.
-        events: All its snapshots; those whose payload is gone already are passed over.
+        events: Its snapshots that have their payload.
         now_ms: The time.
 
     Returns:
@@ -152,9 +152,8 @@ def plan_snapshots(policy: Policy, events: Sequence[Event], now_ms: int) -> list
     """
     if policy.snapshot_mode is SnapshotMode.FULL_RETENTION or policy.payload_retention_days is None:
         return []
-    there = [event for event in events if event.payload is not None]
-    kept = current_ids(there)
-    history = sorted((each for each in there if each.id not in kept), key=_seq, reverse=True)
+    kept = current_ids(events)
+    history = sorted((each for each in events if each.id not in kept), key=_seq, reverse=True)
     if policy.snapshot_mode is SnapshotMode.RECENT_HISTORY:
         history = history[max(policy.recent_count - len(kept), policy.history_count, 0) :]
     age_ms_min = policy.payload_retention_days * DAY_MS

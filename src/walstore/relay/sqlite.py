@@ -160,7 +160,7 @@ class SqliteLog:
         return await self._read(reads.snapshot, document)
 
     async def snapshots(self, document: str) -> list[Event]:
-        """Every snapshot of a document, oldest first; a payload that is there as empty bytes."""
+        """The snapshots of a document that were not compacted, payloads as empty bytes."""
         return await self._read(reads.snapshots, document)
 
     async def find(self, ids: Sequence[str], wanted: Filter) -> list[Event]:

@@ -56,11 +56,12 @@ WHERE d.number = ?
 _PAGE: Final = f"{_ROWS} AND e.ts > ? ORDER BY e.ts LIMIT ?"
 _TAIL: Final = f"{_ROWS} AND e.ts > ? AND e.ts <= ? ORDER BY e.ts DESC LIMIT ?"
 
-_SNAPSHOTS: Final = f"""
+# However many there were, those that are there have an index of their own.
+_SNAPSHOTS_THERE: Final = f"""
 SELECT {EVENT_COLUMNS}
-FROM documents d CROSS JOIN events e ON e.document = d.number AND e.kind = 1
+FROM documents d CROSS JOIN events e INDEXED BY snapshots_there
+ON e.document = d.number AND e.kind = 1 AND e.is_removed = 0
 """
-_SNAPSHOTS_THERE: Final = f"{_SNAPSHOTS} AND e.is_removed = 0"
 
 # The same events, found by walking the feed, or by walking the documents that are wanted.
 _BY_FEED: Final = "events e CROSS JOIN documents d ON d.number = e.document"
@@ -148,12 +149,14 @@ def snapshot(connection: sqlite3.Connection, key: str) -> StoredSnapshot | None:
 
 
 def snapshots(connection: sqlite3.Connection, key: str) -> list[Event]:
-    """Every snapshot of a document, oldest first, payloads left out."""
+    """The snapshots of a document that were not compacted, oldest first, payloads left out."""
     document = document_of(connection, key)
     if document is None:
         return []
-    rows = connection.execute(f"{_SNAPSHOTS} WHERE d.number = ? ORDER BY e.seq", (document.number,))
-    return [read_event(row, is_there=not row[12]) for row in rows]
+    rows = connection.execute(
+        f"{_SNAPSHOTS_THERE} WHERE d.number = ? ORDER BY e.seq", (document.number,)
+    )
+    return [read_event(row, is_there=True) for row in rows]
 
 
 def events_at(connection: sqlite3.Connection, seqs: Sequence[int]) -> list[Event]:
