@@ -375,8 +375,9 @@ def _after_prefix(prefix: str) -> str | None:
 
 
 def marks(values: Sequence[object]) -> str:
-    """The place-holders of a list."""
-    return ",".join("?" * len(values))
+    """The place-holders of a list; of an empty one, what nothing is equal to."""
+    # SQLite finds no way to use a named index where it can tell that nothing will be found.
+    return ",".join("?" * len(values)) or "NULL"
 
 
 def parts(values: Sequence[Part]) -> Iterator[Sequence[Part]]:

@@ -564,7 +564,14 @@ class RelayLogContract:
         await _put_each(log, old, snapshot("new", None, places[1].ts, {ALICE: 2}, author=BOB))
         assert (await log.bootstrap(Filter(authors=frozenset({ALICE})))).events == []
         assert len((await log.bootstrap(Filter(authors=frozenset({BOB})))).events) == 1
-        assert (await log.bootstrap(Filter(kinds=frozenset({"element"})))).events == []
+        for wanted in (
+            Filter(kinds=frozenset({"element"})),
+            Filter(kinds=frozenset()),
+            Filter(documents=frozenset()),
+            Filter("notes/", documents=frozenset({"other"})),
+            Filter("none"),
+        ):
+            assert (await log.bootstrap(wanted)).events == []
 
     async def test_a_bootstrap_leaves_out_what_was_compacted(self, log: RelayLog) -> None:
         places = await log.append(elements(2), NOW_MS)
