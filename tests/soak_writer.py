@@ -33,8 +33,9 @@ from walstore.errors import TransportError
 from walstore.signed import Identity
 from walstore.store.store import WalStore
 
-# How many keys a map has, and how often a text is edited.
-_KEYS = 50
+# How many keys a map has, and how often a text is edited. A map remembers the last write of each
+# session to a key, and whoever is killed begins another session.
+_KEYS = 10
 _TEXT_EVERY = 20
 
 # How long to wait for a relay that is not there.

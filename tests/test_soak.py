@@ -45,6 +45,9 @@ PER_SECOND = float(os.environ.get("WALSTORE_SOAK_PER_SECOND", "500" if IS_LONG e
 SNAPSHOT_EVERY = 1_000 if IS_LONG else 15
 TAIL = 64 if IS_LONG else 8
 
+# How often the relay prunes, and the archive writes.
+PRUNE_S, ARCHIVE_S = (5, 2) if IS_LONG else (1, 1)
+
 # After so many rounds what was removed from texts is let go of: nothing else keeps them small.
 COLLECT_EVERY = 8 if IS_LONG else 3
 
@@ -75,7 +78,7 @@ database_check = "quick"
 require_archive = true
 log_mode = "compact_below_snapshot"
 retain_tail_n = {TAIL}
-compaction_interval_seconds = 1
+compaction_interval_seconds = {PRUNE_S}
 """
 ARCHIVE = """
 [report]
@@ -192,7 +195,9 @@ class Soak:
         (self._directory / "token").write_text(TOKEN)
         (self._directory / "token").chmod(0o600)
         await self.start_relay()
-        self.world.configure(self.url, "soak", mode="folded", interval="1s", more=ARCHIVE)
+        self.world.configure(
+            self.url, "soak", mode="folded", interval=f"{ARCHIVE_S}s", more=ARCHIVE
+        )
         self.archive = await self.world.run()
         await asyncio.gather(*(client.start() for client in self.clients))
 
