@@ -33,9 +33,10 @@ from walstore.errors import TransportError
 from walstore.signed import Identity
 from walstore.store.store import WalStore
 
-# How many keys a map has, and how often a text is edited. A map remembers the last write of each
-# session to a key, and whoever is killed begins another session.
+# How many keys a map has that all write to, and how often they and a text are edited. A map
+# remembers the last write of each session to a key, and whoever is killed begins another session.
 _KEYS = 10
+_KEY_EVERY = 4
 _TEXT_EVERY = 20
 
 # How long to wait for a relay that is not there.
@@ -153,7 +154,8 @@ class Writer:
             await asyncio.sleep(max(0.0, due - loop.time()))
 
     def _make(self, store: WalStore, number: int) -> None:
-        store.put("keys", str(number % _KEYS), f"{self.name} {number}")
+        if number % _KEY_EVERY == 0:
+            store.put("keys", str(number // _KEY_EVERY % _KEYS), f"{self.name} {number}")
         if number % _TEXT_EVERY == 0:
             store.set_text("note", f"{self.name} was here {number} times")
         # Whoever finds this one has all before it.

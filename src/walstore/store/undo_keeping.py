@@ -30,12 +30,12 @@ _PLACE = "__undo"
 
 # Steps, and about their bytes, that one slot takes; the newest one is written with every commit, so
 # few of them are written again.
-_PART_STEPS_MAX = 8
+_PART_STEPS_MAX = 2
 _PART_BYTES_MAX = 2**16
 
 # Slots; with more of them, all is written anew. Closing does so with fewer: nobody waits for it.
-_PARTS_MAX = 256
-_PARTS_TIDY_MAX = 64
+_PARTS_MAX = 1024
+_PARTS_TIDY_MAX = 256
 
 
 class UndoKeeping:
