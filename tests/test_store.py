@@ -16,12 +16,14 @@ from hypothesis import strategies as st
 
 from tests.stores import ADA, BEN, KEY, store_of, until, until_sent
 from walstore.canon import Json
+from walstore.document.changed import Changed
 from walstore.document.content import KindError
 from walstore.errors import NotJsonError, TransportError
 from walstore.net import MemoryTransport
 from walstore.net.memory import MemorySnapshots
 from walstore.relay import MemoryLog, Relay, SqliteLog
-from walstore.store.change import Change, Splice, Splices
+from walstore.store import store as store_module
+from walstore.store.change import Change, Splice, Splices, changes_of
 from walstore.store.status import StoreStatus
 from walstore.store.store import StoreClosedError, WalStore
 from walstore.store.sync import Syncer
@@ -386,6 +388,36 @@ async def test_a_selection_is_computed_again_when_what_it_read_has_changed() -> 
         store["title"] = "two"
         assert selector.value == "TWO"
         assert len(runs) == 2
+
+
+async def test_changes_are_made_up_only_for_those_who_want_to_know_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[Changed] = []
+
+    def counted(changed: Changed, **more: Any) -> list[Change]:
+        made.append(changed)
+        return changes_of(changed, **more)
+
+    monkeypatch.setattr(store_module, "changes_of", counted)
+    async with store_of(ADA) as store:
+        store["title"] = "nobody looks"
+        assert made == []
+        told: list[Any] = []
+        with store.batch():
+            store["title"] = "before"
+            subscription = store.subscribe("**", lambda change: told.append(change.delta))
+            store["other"] = "after"
+        assert [delta.value for delta in told] == ["after"]
+        subscription.close()
+        made.clear()
+        store["title"] = "nobody looks any more"
+        assert made == []
+        selector = store.select(lambda view: view["title"])
+        assert selector.value == "nobody looks any more"
+        store["title"] = "selected"
+        assert selector.value == "selected"
+        assert len(made) == 1
 
 
 # ── autocommit ─────────────────────────────────────────────────────────────────────────

@@ -1165,7 +1165,9 @@ class WalStore(StoreEditing):
         document = self._document
         if document is None:
             return
-        made = changes_of(changed, version=document.version, read=self._hub.read)
+        made: list[Change] = []
+        if self._hub.has_listeners:
+            made = changes_of(changed, version=document.version, read=self._hub.read)
         origin = self._undo.origin
         if origin is not None and changed.origin == "local":
             made = [change._replace(origin=origin) for change in made]

@@ -198,6 +198,11 @@ class Hub:
         """Let somebody see all changes before anybody is told."""
         self._watchers.append(watcher)
 
+    @property
+    def has_listeners(self) -> bool:
+        """Whether anybody wants to know of changes."""
+        return bool(self._places or self._watchers)
+
     def drop(self, listener: object) -> None:
         """Tell a listener nothing more."""
         place = self._places.pop(listener, None)
