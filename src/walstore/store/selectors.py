@@ -232,16 +232,13 @@ class Tracker:
         self._ended: deque[_Mark] = deque()
         # What is being computed, the innermost last.
         self._computing: list[tuple[_Mark, set[Pattern]]] = []
-        self._is_watching = False
 
     @contextmanager
     def following(self, mark: _Mark) -> Iterator[SelectorView]:
         """A view whose reader is out of date when anything that it reads changes."""
         self._sweep()
-        if not self._is_watching:
-            # As long as nothing was selected, changes need not be made up for it.
-            self.hub.watch(self._outdate)
-            self._is_watching = True
+        # As long as nothing was selected, changes need not be made up for it.
+        self.hub.watch(self._outdate)
         noted: set[Pattern] = set()
         self._computing.append((mark, noted))
         view = SelectorView(self.hub.read, self.note)

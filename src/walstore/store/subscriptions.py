@@ -195,8 +195,9 @@ class Hub:
         self._places[subscription] = None
 
     def watch(self, watcher: Watcher) -> None:
-        """Let somebody see all changes before anybody is told."""
-        self._watchers.append(watcher)
+        """Let somebody see all changes from now on before anybody is told; twice is as once."""
+        if watcher not in self._watchers:
+            self._watchers.append(watcher)
 
     @property
     def has_listeners(self) -> bool:
