@@ -150,7 +150,8 @@ class Writer:
                 if number % self._snapshot_every == 0:
                     await self._snapshot(store)
             except TransportError:
-                await asyncio.sleep(_PAUSE_S)
+                # It is on file, to be sent whenever there is a relay.
+                pass
             await asyncio.sleep(max(0.0, due - loop.time()))
 
     def _make(self, store: WalStore, number: int) -> None:

@@ -49,7 +49,12 @@ async def until(stores: Sequence[WalStore], condition: Callable[[], bool]) -> No
 
 async def until_sent(*stores: WalStore) -> None:
     """Return once everything that the stores have edited was read in the log."""
-    await until(stores, lambda: not any(s.status.unsent + s.document.unconfirmed for s in stores))
+    async with asyncio.timeout(PATIENCE_S):
+        while any(store.status.unsent + store.document.unconfirmed for store in stores):
+            await until(stores, lambda: not any(store.status.unsent for store in stores))
+            for store in stores:
+                # Of its own edits a store is told a moment later, and tells nobody.
+                await store.pull()
 
 
 def free_port() -> int:

@@ -836,6 +836,86 @@ def test_live_elements_are_read_without_asking() -> None:
     assert wire.hear() == []
 
 
+def is_told(wire: Wire) -> bool:
+    """Whether a reader was told to look; it may read before that."""
+    return any(type(event) is Moved for event in wire.client.take_events())
+
+
+def store_own(wire: Wire, ref: str, ts: int) -> None:
+    """What a relay says when something was stored that was sent from here."""
+    append = wire.append(ts)
+    wire.hear()
+    wire.say(Ok(append.ref, placed(ts)), elements(ref, ts))
+
+
+def test_of_what_was_sent_from_here_a_reader_is_told_once_in_a_while() -> None:
+    wire = Wire().connect()
+    ref = wire.followed(5)
+    start = wire.now_ms
+    for ts in (6, 7, 8):
+        store_own(wire, ref, ts)
+        wire.now_ms += 10
+        assert not is_told(wire)
+    # Whoever asks has it at once.
+    assert wire.buffered(5) == [6, 7, 8]
+    assert wire.client.due_ms == start + 100
+    wire.now_ms = start + 100
+    wire.client.tick(wire.now_ms)
+    assert is_told(wire)
+    wire.client.tick(wire.now_ms)
+    assert not is_told(wire)
+
+
+def test_what_was_sent_from_here_and_was_read_already_is_no_news() -> None:
+    wire = Wire().connect()
+    ref = wire.followed(5)
+    store_own(wire, ref, 6)
+    assert wire.buffered(6) == []
+    wire.client.take_events()
+    wire.now_ms += 1_000
+    wire.client.tick(wire.now_ms)
+    assert not is_told(wire)
+
+
+def test_of_what_others_wrote_a_reader_is_told_at_once() -> None:
+    wire = Wire().connect()
+    ref = wire.followed(5)
+    store_own(wire, ref, 6)
+    assert not is_told(wire)
+    wire.say(elements(ref, 7))
+    assert is_told(wire)
+    append = wire.append(8)
+    wire.hear()
+    # In one frame with what somebody else wrote.
+    wire.say(Ok(append.ref, placed(9)), elements(ref, 8, 9))
+    assert is_told(wire)
+    # A relay that hands it out before it says that it was stored.
+    append = wire.append(10)
+    wire.hear()
+    wire.say(elements(ref, 10), Ok(append.ref, placed(10)))
+    assert is_told(wire)
+
+
+def test_of_two_readers_one_does_not_know_what_the_other_has_sent() -> None:
+    wire = Wire().connect()
+    ref = wire.followed(5)
+    wire.client.follow(DOC, 5, wire.now_ms)
+    store_own(wire, ref, 6)
+    assert is_told(wire)
+
+
+def test_a_connection_that_is_lost_leaves_no_news_untold() -> None:
+    wire = Wire().connect()
+    ref = wire.followed(5)
+    store_own(wire, ref, 6)
+    wire.client.lost("gone", wire.now_ms)
+    wire.client.take_events()
+    wire.connect()
+    (pull,) = [frame for frame in wire.hear() if isinstance(frame, Pull)]
+    wire.say(elements(pull.ref, 6), EndOfStored(pull.ref, end(6)))
+    assert is_told(wire)
+
+
 def test_who_is_elsewhere_than_the_buffer_has_to_ask() -> None:
     wire = Wire().connect()
     ref = wire.followed(5)

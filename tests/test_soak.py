@@ -40,7 +40,7 @@ ROUND_S = 30.0 if IS_LONG else 1.5
 ROUNDS = max(4, round(SOAK_S / ROUND_S))
 
 WRITERS = 3 if IS_LONG else 2
-DOCUMENTS = [f"soak/{number}" for number in range(6 if IS_LONG else 2)]
+DOCUMENTS = [f"soak/{number}" for number in range(12 if IS_LONG else 2)]
 PER_SECOND = float(os.environ.get("WALSTORE_SOAK_PER_SECOND", "500" if IS_LONG else "80"))
 SNAPSHOT_EVERY = 1_000 if IS_LONG else 15
 TAIL = 64 if IS_LONG else 8
@@ -302,11 +302,11 @@ class Soak:
 
 
 def documents_of(writer: int) -> list[str]:
-    """Each document has two writers."""
+    """Every fourth document has two writers, the others one each."""
     return [
         document
         for number, document in enumerate(DOCUMENTS)
-        if writer in (number % WRITERS, (number + 1) % WRITERS)
+        if writer == number % WRITERS or (number % 4 == 0 and writer == (number + 1) % WRITERS)
     ]
 
 

@@ -21,8 +21,7 @@ from walstore.store.undo_keeping import UndoKeeping
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slots that are soon full, and soon too many."""
-    monkeypatch.setattr(undo_keeping, "_PART_STEPS_MAX", 2)
+    """Slots that are soon too many."""
     monkeypatch.setattr(undo_keeping, "_PARTS_MAX", 5)
     monkeypatch.setattr(undo_keeping, "_PARTS_TIDY_MAX", 3)
 
@@ -36,7 +35,7 @@ async def test_a_store_that_restarts_undoes_what_one_that_does_not_would(
     moves: list[str], is_sealed: bool
 ) -> None:
     with pytest.MonkeyPatch.context() as patched, TemporaryDirectory() as directory:
-        for name, value in (("_PART_STEPS_MAX", 2), ("_PARTS_MAX", 5), ("_PARTS_TIDY_MAX", 3)):
+        for name, value in (("_PARTS_MAX", 5), ("_PARTS_TIDY_MAX", 3)):
             patched.setattr(undo_keeping, name, value)
         options: dict[str, Any] = {"path": Path(directory, "ada.db"), **sealing(is_sealed)}
         async with store_of(ADA) as steady:
@@ -137,9 +136,40 @@ async def test_a_commit_writes_what_is_new_and_no_more(
             store["title"] = number
             store.undo_boundary()
             await store.commit()
-        # A whole stack of so many steps takes ten times as much.
-        assert max(written) < 40_000
-        assert sum(written[200:]) < 2.5 * sum(written[:200])
+        # A whole stack of so many steps takes hundreds of times as much.
+        assert max(written) < 1_000
+
+
+@pytest.mark.parametrize("selection", [None, ("note", 3, 3)])
+async def test_a_step_that_grows_is_kept_as_it_is_in_the_end(
+    tmp_path: Path, selection: tuple[str, int, int] | None
+) -> None:
+    path = tmp_path / "ada.db"
+    async with store_of(ADA, path=path) as store:
+        store["title"] = "before"
+        store.undo_boundary()
+        for number, letter in enumerate("tea"):
+            # One step, which was on file before it was finished.
+            store.edit_text("note", number, 0, letter)
+            await store.commit()
+        if selection is not None:
+            store.selected(*selection)
+        store.undo_boundary()
+        store["title"] = "after"
+        store._undo.save()
+        store._undo.tidy = lambda: None  # type: ignore[method-assign]
+    with LocalFile.open(path, document_key=KEY, author=ADA.public_key) as file:
+        assert len(file.names("undo.")) == 3
+    async with store_of(ADA, path=path) as store:
+        store.undo()
+        assert (store["title"], store.text("note")) == ("before", "tea")
+        store.undo()
+        assert store.text("note") == ""
+        redone = store.redo()
+        assert redone is not None
+        # It was said after the step was on file.
+        assert redone.selection == selection
+        assert store.text("note") == "tea"
 
 
 async def test_a_stack_that_an_earlier_version_has_kept_is_read(tmp_path: Path) -> None:
@@ -169,7 +199,7 @@ async def test_what_a_process_that_died_had_pushed_is_there(tmp_path: Path) -> N
             await store.commit()
         store._undo.tidy = lambda: None  # type: ignore[method-assign]
     with LocalFile.open(path, document_key=KEY, author=ADA.public_key) as file:
-        assert len(file.names("undo.")) == 3
+        assert len(file.names("undo.")) == 5
         assert file.get("undo") is None
     async with store_of(ADA, path=path) as store:
         for number in (3, 2, 1, 0):
@@ -184,19 +214,19 @@ async def test_what_a_process_that_died_had_pushed_is_there(tmp_path: Path) -> N
 async def test_a_part_that_is_damaged_costs_what_is_before_it(tmp_path: Path) -> None:
     path = tmp_path / "ada.db"
     async with store_of(ADA, path=path) as store:
-        for number in range(6):
+        for number in range(5):
             store["title"] = number
             store.undo_boundary()
         await store.commit()
         store._undo.tidy = lambda: None  # type: ignore[method-assign]
     with LocalFile.open(path, document_key=KEY, author=ADA.public_key) as file:
         names = file.names("undo.")
-        assert len(names) == 3
-        file.put(names[1], {"v": 1, "author": "somebody else"})
+        assert len(names) == 5
+        file.put(names[2], {"v": 1, "author": "somebody else"})
     async with store_of(ADA, path=path) as store:
         store.undo()
         store.undo()
-        assert store["title"] == 3
+        assert store["title"] == 2
         assert not store.can_undo
 
 

@@ -11,6 +11,8 @@
 - A full buffer takes no more: the subscription ends, the reader reads the buffer and then pages,
   and is subscribed again where the pages end.
 - An idle document is never silent: readers are told to look again, less and less often.
+- Of elements that were sent from here, and nobody else's, a reader is told a moment later: it knows
+  them, and several take little longer to read than one.
 """
 
 from __future__ import annotations
@@ -34,6 +36,10 @@ _ELEMENT_OVERHEAD_BYTES = 512
 
 # Others whose presence is known, per document.
 PEERS_MAX = 1024
+
+# How much later readers are told of what was sent from here, and how much of that is known at most.
+_OWN_NEWS_MS = 100
+_OWN_MAX = 1024
 
 # A subscription that lasted this long had not failed.
 _LASTING_MS = 10_000
@@ -82,6 +88,10 @@ class Following:
         self.asked = checkpoint
         # The highest `ts` that was acknowledged: less must not be taken for the end of the log.
         self.acknowledged = 0
+        # What was acknowledged and has not come yet.
+        self._own: set[int] = set()
+        # When readers are to be told of what has come; 0 if they were.
+        self._news_ms = 0
         self.peers: dict[str, Peer] = {}
         self.size = 0
         self._start = self._end = checkpoint
@@ -115,11 +125,13 @@ class Following:
             case Phase.LOADING:
                 return self.deadline_ms
             case Phase.LIVE:
-                return 0
+                return self._news_ms
 
     def suspend(self, now_ms: int) -> None:
         """The subscription is over, through nobody's fault."""
         self.phase, self.ref = Phase.IDLE, None
+        self._own.clear()
+        self._news_ms = 0
         self._held_until_ms = now_ms
         self._again_ms = now_ms + _AGAIN_MS_MIN
 
@@ -140,7 +152,10 @@ class Following:
         return self.phase is Phase.IDLE and now_ms >= self._held_until_ms
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether readers are to look again, because nothing tells them."""
+        """Whether readers are to look now, because nothing else tells them."""
+        if self.phase is Phase.LIVE and 0 < self._news_ms <= now_ms:
+            self._news_ms = 0
+            return True
         if self.phase is not Phase.IDLE or now_ms < self._again_ms:
             return False
         self._again_ms = now_ms + max(self._pause_ms(), _AGAIN_MS_MIN)
@@ -152,6 +167,24 @@ class Following:
         return min(pause_ms, _AGAIN_MS_MAX)
 
     # ── the buffer ─────────────────────────────────────────────────────────────────────
+
+    def acknowledge(self, ts: int) -> None:
+        """An element was stored: a log that ends before it was not read to its end."""
+        self.acknowledged = max(self.acknowledged, ts)
+        if ts > self._end and len(self._own) < _OWN_MAX:
+            self._own.add(ts)
+
+    def is_news(self, frame: Elements, now_ms: int) -> bool:
+        """Whether readers are to be told at once of what comes; if not, they are told later."""
+        times = {element.ts for element in frame.elements}
+        is_own = self._own >= times
+        if self._own:
+            self._own -= times
+        if is_own and self.phase is Phase.LIVE and self.followers == 1:
+            self._news_ms = self._news_ms or now_ms + _OWN_NEWS_MS
+            return False
+        self._news_ms = 0
+        return True
 
     def take(self, frame: Elements) -> bool:
         """Take elements that came; whether there was room for all of them.
@@ -205,6 +238,8 @@ class Following:
         gone = self._elements[:count]
         self.size -= sum(len(element.data) + _ELEMENT_OVERHEAD_BYTES for element in gone)
         del self._elements[:count]
+        if not self._elements:
+            self._news_ms = 0
         self._start = checkpoint
 
     # ── the others ─────────────────────────────────────────────────────────────────────

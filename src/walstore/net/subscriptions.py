@@ -157,7 +157,7 @@ class Subscriptions:
         """An element was stored: a log that ends before it was not read to its end."""
         following = self._following.get(document)
         if following is not None:
-            following.acknowledged = max(following.acknowledged, ts)
+            following.acknowledge(ts)
 
     def paged(self, page: PendingPage, now_ms: int) -> None:
         """A reader has read a page; at the end of the log it can be told again what is new."""
@@ -202,7 +202,11 @@ class Subscriptions:
         has_room = self.buffered_bytes <= BUFFERED_BYTES_MAX
         if frame.elements:
             following.deadline_ms = now_ms + self._timeout_ms
-            self._events += [Moved(following.document), Loaded(following.document)]
+            self._events.append(Loaded(following.document))
+            if following.is_news(frame, now_ms):
+                self._events.append(Moved(following.document))
+            else:
+                self._wait_for(following)
         if not (has_room and following.take(frame)):
             self._unsubscribe(following)
             following.suspend(now_ms)

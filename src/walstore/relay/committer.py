@@ -26,6 +26,9 @@ from walstore.wire.frames import Append, Code
 # Elements in one sync. More would make the first of them wait for the last.
 _BATCH_MAX = 512
 
+# Turns of the event loop that what has come at the same time takes until it is here.
+_TURNS = 2
+
 # Fewer than this are not worth a second thread.
 _SPLIT_MIN = 8
 
@@ -137,6 +140,8 @@ class Committer:
     async def _check_all(self) -> None:
         while True:
             await self._arrived.wait()
+            for _ in range(_TURNS):
+                await asyncio.sleep(0)
             batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), _BATCH_MAX))]
             if not self._waiting:
                 self._arrived.clear()

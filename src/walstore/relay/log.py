@@ -14,10 +14,14 @@ The suite in `walstore.testing` checks all of it, for each implementation.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from walstore.errors import StorageError
+
+# Documents whose log's name is remembered: every answer holds it.
+_LOG_IDS_MAX = 4096
 
 Kind = Literal["element", "snapshot"]
 
@@ -376,6 +380,7 @@ class RelayLog(Protocol):
         ...
 
 
+@lru_cache(maxsize=_LOG_IDS_MAX)
 def log_id(relay_id: str, document: str) -> str:
     """Names the log that a database holds under a document key."""
     return sha256(f"walstore-log-v1\n{relay_id}\n{document}".encode()).hexdigest()[:32]

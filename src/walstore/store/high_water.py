@@ -69,4 +69,6 @@ class HighWater(NamedTuple):
 
     def with_snapshot(self, snapshot_ts: int) -> HighWater:
         """The same after a snapshot was believed."""
-        return self._replace(snapshot_ts=max(self.snapshot_ts, snapshot_ts))
+        if snapshot_ts <= self.snapshot_ts:
+            return self
+        return self._replace(snapshot_ts=snapshot_ts)

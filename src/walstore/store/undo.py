@@ -162,7 +162,7 @@ class UndoStack:
         if top is not None and self._is_continued(step, top.step, now_ms):
             self.is_changed = self.is_changed or top.is_frozen
             top.step.join(step)
-            top.after = None
+            top.after, top.is_kept = None, False
         else:
             self._undo.append(Moment(step, before, None))
             self._limit()
@@ -176,7 +176,7 @@ class UndoStack:
     def set_after(self, selection: Selection) -> None:
         """Say what is selected after the edit that was pushed last: redo gives it back."""
         if self._is_open and self._undo.top is not None:
-            self._undo.top.after = selection
+            self._undo.top.after, self._undo.top.is_kept = selection, False
 
     def boundary(self) -> None:
         """Let the next edit be a step of its own, unless a batch is open."""
@@ -238,11 +238,11 @@ class UndoStack:
         self._limit()
 
     def unfrozen(self) -> list[Moment]:
-        """The newest steps that can be undone and are not on file as they are."""
+        """The newest steps that can be undone and can still be written alone."""
         return self._undo.unfrozen()
 
     def freeze(self) -> None:
-        """Take note that all of it is on file as it is."""
+        """Take note that all of it is on file, in one piece."""
         for pile in (self._undo, self._redo):
             for moment in pile:
                 moment.is_frozen = True

@@ -1,17 +1,17 @@
 """Keeps an undo stack in a local file, sealed as the document is: it holds values.
 
     undo        the whole stack, as it was when something was last undone
-    undo.1 …    steps that were pushed since, some in each slot, in order
+    undo.1 …    steps that were pushed since, in order
     undo-head   how many steps the whole stack has, so that a UI need not wait for it
 
-- To keep what was pushed, nothing is read, and only the newest slot is written again. Whatever else
-  is done to a stack has all of it written anew, in one step.
+- To keep what was pushed, nothing is read, and only a step that has grown since is written again.
+  Whatever else is done to a stack has all of it written anew, in one step.
+- Earlier versions had several steps in a slot.
 - What cannot be opened is let go, with everything before it: nobody undoes past a gap.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from walstore.canon import Json, canonical_bytes
@@ -28,10 +28,8 @@ _PART = "undo."
 _HEAD = "undo-head"
 _PLACE = "__undo"
 
-# Steps, and about their bytes, that one slot takes; the newest one is written with every commit, so
-# few of them are written again.
-_PART_STEPS_MAX = 2
-_PART_BYTES_MAX = 2**16
+# A step that takes about so much is measured.
+_STEP_BYTES_MAX = 2**16
 
 # Slots; with more of them, all is written anew. Closing does so with fewer: nobody waits for it.
 _PARTS_MAX = 1024
@@ -87,21 +85,26 @@ class UndoKeeping:
 
     def append(self, stack: UndoStack) -> bool:
         """Keep what was pushed to a stack since; False if all of it has to be written anew."""
-        parts = _divided(stack.unfrozen())
-        if not parts:
+        moments = stack.unfrozen()
+        if not moments:
             return True
         first = self._count if self._is_open else self._count + 1
-        count = first + len(parts) - 1
-        records = [write_record(self._author, part, [], Aliases()) for part in parts]
-        if count > _PARTS_MAX or any(map(_is_too_large, parts, records)):
+        count = first + len(moments) - 1
+        if count > _PARTS_MAX:
             return False
-        self._file.put_all(
-            {_part(number): self._sealed(record) for number, record in enumerate(records, first)}
-        )
+        values: dict[str, Json] = {}
+        for number, moment in enumerate(moments, first):
+            if moment.is_kept:
+                continue
+            record = write_record(self._author, [moment], [], Aliases())
+            if _is_too_large(moment, record):
+                return False
+            values[_part(number)] = self._sealed(record)
+        self._file.put_all(values)
         self._count, self._is_open = count, True
-        for part in parts[:-1]:
-            for moment in part:
-                moment.is_frozen = True
+        for moment in moments:
+            # The newest one may still grow.
+            moment.is_kept, moment.is_frozen = True, moment is not moments[-1]
         return True
 
     def save(self, stack: UndoStack) -> None:
@@ -138,25 +141,11 @@ def _part(number: int) -> str:
     return f"{_PART}{number:06d}"
 
 
-def _is_too_large(part: Sequence[Moment], record: dict[str, Any]) -> bool:
-    """Whether a part is beyond what is kept of a whole stack."""
-    # Only the last step of a part can make it so.
-    is_small = part[-1].step.bytes_about <= _PART_BYTES_MAX
+def _is_too_large(moment: Moment, record: dict[str, Any]) -> bool:
+    """Whether a step is beyond what is kept of a whole stack."""
+    is_small = moment.step.bytes_about <= _STEP_BYTES_MAX
     return not is_small and len(canonical_bytes(record)) > UNDO_BYTES_MAX
 
 
 def _number_of(name: str) -> int:
     return int(name.removeprefix(_PART))
-
-
-def _divided(moments: Sequence[Moment]) -> list[list[Moment]]:
-    """Steps, some in each part; only the last part may still grow."""
-    parts: list[list[Moment]] = []
-    size = 0
-    for moment in moments:
-        if not parts or len(parts[-1]) >= _PART_STEPS_MAX or size >= _PART_BYTES_MAX:
-            parts.append([])
-            size = 0
-        parts[-1].append(moment)
-        size += moment.step.bytes_about
-    return parts

@@ -31,7 +31,7 @@ class Pile:
         return iter(self._moments)
 
     def unfrozen(self) -> list[Moment]:
-        """The newest moments that are not on file as they are, the oldest first."""
+        """The newest moments that can still be written alone, the oldest first."""
         found: list[Moment] = []
         for moment in reversed(self._moments):
             if moment.is_frozen:

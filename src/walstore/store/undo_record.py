@@ -48,16 +48,17 @@ class Moment:
     """A step, and what was selected before and after it.
 
     Attributes:
-        is_frozen: Whether it is on file as it is.
+        is_kept: Whether it is on file as it is.
+        is_frozen: Whether it is on file so that it cannot be written again alone.
     """
 
-    __slots__ = ("_bytes_about", "after", "before", "is_frozen", "step")
+    __slots__ = ("_bytes_about", "after", "before", "is_frozen", "is_kept", "step")
 
     def __init__(self, step: Step, before: Selection | None, after: Selection | None) -> None:
         self.step = step
         self.before = before
         self.after = after
-        self.is_frozen = False
+        self.is_kept = self.is_frozen = False
         self._bytes_about: int | None = None
 
     def close(self) -> int:

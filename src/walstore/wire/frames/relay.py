@@ -34,6 +34,8 @@ from walstore.wire.limits import FRAME_BYTES_MAX, SNAPSHOT_PIECE_SIZE
 # What a relay can do beside what all of them can; a newer one may know more than anybody asks.
 _FEATURES_MAX = 64
 
+_ROW_WRONG = "a row is not ts, seq, author, signature and size"
+
 
 class Hello(NamedTuple):
     """The first frame of a connection."""
@@ -317,10 +319,8 @@ def _refusal(members: list[Any], _: bytes) -> Refusal:
 
 def _elements(members: list[Any], text: bytes) -> Elements:
     ref, rows = _rows_of(members)
-    read = [_read_row(row) for row in rows]
-    data = _cut_out(members, text, [size for _, size in read])
-    elements = [element._replace(data=each) for (element, _), each in zip(read, data, strict=True)]
-    return Elements(ref, elements)
+    data = _cut_out(members, text, [_size_of(row) for row in rows])
+    return Elements(ref, [_delivered(row, each) for row, each in zip(rows, data, strict=True)])
 
 
 def _rows_of(members: list[Any]) -> tuple[str, list[Any]]:
@@ -346,15 +346,17 @@ def _cut_out(members: list[Any], text: bytes, sizes: Sequence[int]) -> list[byte
     return objects[::-1]
 
 
-def _read_row(row: object) -> tuple[Delivered, int]:
-    match row:
-        case [ts, seq, str(author), str(signature), size]:
-            element = Delivered(
-                integer_of(ts, "a `ts`"), integer_of(seq, "a `seq`"), author, signature, b""
-            )
-            return element, integer_of(size, "a size", FRAME_BYTES_MAX, 2)
-        case _:
-            raise WrongError("a row is not ts, seq, author, signature and size")
+def _size_of(row: object) -> int:
+    if type(row) is not list or len(row) != 5:
+        raise WrongError(_ROW_WRONG)
+    return integer_of(row[4], "a size", FRAME_BYTES_MAX, 2)
+
+
+def _delivered(row: list[Any], data: bytes) -> Delivered:
+    ts, seq, author, signature, _ = row
+    if type(author) is not str or type(signature) is not str:
+        raise WrongError(_ROW_WRONG)
+    return Delivered(integer_of(ts, "a `ts`"), integer_of(seq, "a `seq`"), author, signature, data)
 
 
 def _end_of_stored(members: list[Any], _: bytes) -> EndOfStored:
