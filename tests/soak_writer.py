@@ -6,6 +6,7 @@ are in files of its own, so that the next one of its name goes on from there.
 - It counts an edit in `NAME.did` after its call has returned: the edit is on file then, and must
   never be lost. The file is mapped, so that a count survives the process as the edit does.
 - What it could not do in time, because it was killed or had no relay, it makes up for.
+- Its event loop is uvloop's, as that of an app in a hurry would be.
 - A line on its input is `go`, to edit; `rest`, to stop and have all acknowledged; `collect`, to let
   go of what was removed, while all rest; or `state`, to read what others wrote and tell what there
   is. Each is answered with a line.
@@ -23,6 +24,8 @@ import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
+
+import uvloop
 
 from tests.relay_load import lines
 from walstore.canon import canonical_text
@@ -208,4 +211,4 @@ async def main(name: str, url: str, directory: str, pace: str, every: str, *keys
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    uvloop.run(main(*sys.argv[1:]))

@@ -3,7 +3,8 @@
     writers ──► relay (prunes what is archived) ──► archive
        kill -9 of any of them, one after the other, at a random moment
 
-- Writers edit documents that they share, each in files of its own, and snapshot them now and then.
+- Writers edit documents, some of which they share, each in files of its own, and snapshot them now
+  and then.
 - Every so often they rest, and what there is is compared: what each writer has, what somebody sees
   who has just come, whose only sources are the relay's snapshot and the rest of its log, and what
   the archive has folded. Sometimes they let go of what was removed before that.

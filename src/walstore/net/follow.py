@@ -97,6 +97,9 @@ class Follow:
     async def wait(self) -> None:
         """Return when there may be something new to pull since the last time.
 
+        Of what was appended through the same transport its only follower is told a tenth of a
+        second later: one reading does for several of them.
+
         Raises:
             TransportClosedError: The transport was closed.
         """
