@@ -47,7 +47,7 @@ SNAPSHOT_EVERY = 1_000 if IS_LONG else 15
 TAIL = 64 if IS_LONG else 8
 
 # How often the relay prunes, and the archive writes.
-PRUNE_S, ARCHIVE_S = (5, 2) if IS_LONG else (1, 1)
+PRUNE_S, ARCHIVE_S = (10, 4) if IS_LONG else (1, 1)
 
 # After so many rounds what was removed from texts is let go of: nothing else keeps them small.
 COLLECT_EVERY = 8 if IS_LONG else 3
@@ -55,8 +55,9 @@ COLLECT_EVERY = 8 if IS_LONG else 3
 # Edits that a writer makes without a relay before it is killed.
 OFFLINE_EDITS = 10
 
-# Writers are asked for more than is wanted: who was killed, or has no relay, writes nothing.
-SURPLUS = 1.3
+# Writers are asked for more than is wanted: who was killed, or has no relay, writes nothing, and a
+# machine that others use, too, is not always as fast.
+SURPLUS = 1.5
 
 # Less than this much of what was wanted, over all that time, was no soak. In a short one kills, and
 # what comes after them, take much of the time.
