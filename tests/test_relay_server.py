@@ -32,7 +32,6 @@ from tests.relay_clients import (
     speaking,
 )
 from walstore.canon import canonical_bytes
-from walstore.relay.connection import RelayConnection
 from walstore.relay.limits import Limits
 from walstore.relay.log import Accepted, LogError, NewElement, RelayLog, Removal, log_id
 from walstore.relay.memory import MemoryLog
@@ -254,27 +253,6 @@ async def test_the_order_of_one_connection_is_the_order_of_the_log(relay: Relay)
 
 
 # ── following a document ───────────────────────────────────────────────────────────────
-
-
-async def test_who_appends_has_the_answer_and_the_element_in_one_piece(
-    relay: Relay, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Otherwise its reader would ask for what is on its way, and get it twice."""
-    pieces: list[bytes] = []
-    send_data = RelayConnection.send_data
-
-    def noting(connection: RelayConnection) -> None:
-        if connection.protocol.writes:
-            pieces.append(b"".join(connection.protocol.writes))
-        send_data(connection)
-
-    async with speaking(relay.url, ANNA) as anna:
-        await anna.follow(DOCUMENT)
-        monkeypatch.setattr(RelayConnection, "send_data", noting)
-        await anna.append(ANNA, DOCUMENT, {"n": 1})
-        await anna.elements(1)
-        (piece,) = pieces
-        assert piece.index(b'"OK"') < piece.index(b'"ELEMENTS"')
 
 
 async def test_everybody_who_follows_gets_everything_once(relay: Relay) -> None:

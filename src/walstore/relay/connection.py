@@ -100,14 +100,6 @@ class RelayConnection(ServerConnection):
                 self._head += data
                 self._decide()
 
-    def send_data(self) -> None:
-        """Write what waits in one piece."""
-        waiting = self.protocol.writes
-        # An empty one ends the stream.
-        if len(waiting) > 1 and all(waiting):
-            self.protocol.writes = [b"".join(waiting)]
-        super().send_data()
-
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """A client that has sent all may still wait for its answer."""
         if self._kind is not _Kind.PLAIN or self._has_sent_all:

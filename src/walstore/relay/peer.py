@@ -2,8 +2,6 @@
 
 - Sending never waits: it succeeds, or the peer is behind. Whoever sends decides what that means.
 - A message that many peers get is written once.
-- What is said to a peer in one turn of the event loop goes to the socket at once: an answer, and
-  the element that it is about.
 - A peer with more unsent bytes than the limit is dropped, with a reason.
 """
 
@@ -24,9 +22,6 @@ from walstore.relay.session import Drop, Reply, Session
 from walstore.wire.frames import ElementsBody, RelayFrame, relay_frame
 
 _logger = logging.getLogger("walstore.relay")
-
-# What is sent together is copied; more than this is worth a call of its own.
-_TOGETHER_BYTES_MAX = 64 * 2**10
 
 
 class Broadcast:
@@ -55,24 +50,6 @@ class Broadcast:
         return frame
 
 
-class Turn:
-    """One turn of the event loop, and the peers to whom something was said in it."""
-
-    def __init__(self) -> None:
-        self._peers: list[Peer] = []
-
-    def add(self, peer: Peer) -> None:
-        """Have what was said to a peer sent when the turn ends."""
-        if not self._peers:
-            asyncio.get_running_loop().call_soon(self._end)
-        self._peers.append(peer)
-
-    def _end(self) -> None:
-        peers, self._peers = self._peers, []
-        for peer in peers:
-            peer.send_now()
-
-
 class Peer:
     """A connection, its session and its subscriptions."""
 
@@ -83,7 +60,6 @@ class Peer:
         session: Session,
         limits: Limits,
         *,
-        turn: Turn,
         connected_ms: int,
         metrics: Metrics,
     ) -> None:
@@ -96,9 +72,6 @@ class Peer:
         self.in_flight = 0
         self.delivered = 0
         self._socket = socket
-        # Until the turn ends nothing is sent; about how much that is.
-        self._turn = turn
-        self._unsent = 0
         self._is_compressed = bool(socket.protocol.extensions)
         self._limits = limits
         self._metrics = metrics
@@ -120,7 +93,7 @@ class Peer:
     @property
     def pending_bytes(self) -> int:
         """What was sent and the peer has not read."""
-        return self._socket.transport.get_write_buffer_size() + self._unsent
+        return self._socket.transport.get_write_buffer_size()
 
     @property
     def key(self) -> str | None:
@@ -153,7 +126,7 @@ class Peer:
             self.drop(Drop(1008, "too slow: too much of what was asked for is not read"))
             return
         self._socket.protocol.send_text(text)
-        self._send_soon(len(text))
+        self._socket.send_data()
 
     def push(self, ref: str, message: Broadcast) -> bool:
         """Send elements that many get; False if the peer is behind and has to catch up later."""
@@ -162,31 +135,16 @@ class Peer:
         if self.pending_bytes > self._limits.lag_bytes_max:
             return False
         self.delivered += 1
-        text = message.text(ref)
         if self._is_compressed:
-            self._socket.protocol.send_text(text)
+            self._socket.protocol.send_text(message.text(ref))
+            self._socket.send_data()
         else:
             # Nothing is ever sent in fragments here, so a whole frame may go in between.
-            self._socket.protocol.writes.append(message.frame(ref))
-        self._send_soon(len(text))
+            self._socket.transport.write(message.frame(ref))
         return True
-
-    def _send_soon(self, size: int) -> None:
-        if not self._unsent:
-            self._turn.add(self)
-        self._unsent += size
-        if self._unsent > _TOGETHER_BYTES_MAX:
-            self.send_now()
-
-    def send_now(self) -> None:
-        """Send what was said in this turn."""
-        self._unsent = 0
-        if not self._socket.transport.is_closing():
-            self._socket.send_data()
 
     async def drained(self) -> None:
         """Wait until the peer has read most of what was sent; a peer that stalls is dropped."""
-        self.send_now()
         while self.is_open:
             unread = self.pending_bytes
             try:

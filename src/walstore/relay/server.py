@@ -50,7 +50,7 @@ from walstore.relay.log import (
     log_id,
 )
 from walstore.relay.metrics import Metrics
-from walstore.relay.peer import Peer, Turn
+from walstore.relay.peer import Peer
 from walstore.relay.rates import Penalties
 from walstore.relay.readers import Readers
 from walstore.relay.refusals import draining, unavailable
@@ -120,7 +120,6 @@ class Relay:
         self._authority = authority
         self._now_ms = now_ms
         self._names = count(1)
-        self._turn = Turn()
         self.metrics = Metrics()
         self._readers = Readers(log, now_ms)
         self._following = Following(
@@ -308,7 +307,6 @@ class Relay:
             socket,
             session,
             self.limits,
-            turn=self._turn,
             connected_ms=self._now_ms(),
             metrics=self.metrics,
         )
