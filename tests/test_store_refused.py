@@ -116,8 +116,7 @@ async def test_what_the_refused_edit_removed_is_there_again_and_still_its_author
         store_of(BEN, relay.url) as ben,
     ):
         ben.list("things").extend(["a", "b", "c"])
-        await ben.flush()
-        await ada.pull()
+        await until([ada], lambda: list(ada.list("things")) == ["a", "b", "c"])
         with ada.batch():
             ada.set_list("things", ["a", LARGE])
         with pytest.raises(ElementTooLargeError):
