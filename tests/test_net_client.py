@@ -896,6 +896,19 @@ def test_of_what_others_wrote_a_reader_is_told_at_once() -> None:
     assert is_told(wire)
 
 
+def test_what_was_acknowledged_before_it_was_live_is_not_waited_for() -> None:
+    wire = Wire().connect()
+    pull = wire.follow(5)
+    append = wire.append(6)
+    wire.hear()
+    wire.say(Ok(append.ref, placed(6)), elements(pull.ref, 6))
+    assert is_told(wire)
+    wire.say(EndOfStored(pull.ref, end(6)))
+    wire.client.take_events()
+    store_own(wire, pull.ref, 7)
+    assert not is_told(wire)
+
+
 def test_of_two_readers_one_does_not_know_what_the_other_has_sent() -> None:
     wire = Wire().connect()
     ref = wire.followed(5)

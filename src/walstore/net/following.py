@@ -88,7 +88,7 @@ class Following:
         self.asked = checkpoint
         # The highest `ts` that was acknowledged: less must not be taken for the end of the log.
         self.acknowledged = 0
-        # What was acknowledged and has not come yet.
+        # What was acknowledged while live, and has not come yet.
         self._own: set[int] = set()
         # When readers are to be told of what has come; 0 if they were.
         self._news_ms = 0
@@ -171,16 +171,15 @@ class Following:
     def acknowledge(self, ts: int) -> None:
         """An element was stored: a log that ends before it was not read to its end."""
         self.acknowledged = max(self.acknowledged, ts)
-        if ts > self._end and len(self._own) < _OWN_MAX:
+        if self.phase is Phase.LIVE and ts > self._end and len(self._own) < _OWN_MAX:
             self._own.add(ts)
 
     def is_news(self, frame: Elements, now_ms: int) -> bool:
         """Whether readers are to be told at once of what comes; if not, they are told later."""
         times = {element.ts for element in frame.elements}
         is_own = self._own >= times
-        if self._own:
-            self._own -= times
-        if is_own and self.phase is Phase.LIVE and self.followers == 1:
+        self._own -= times
+        if is_own and self.followers == 1:
             self._news_ms = self._news_ms or now_ms + _OWN_NEWS_MS
             return False
         self._news_ms = 0
