@@ -91,7 +91,7 @@ mutants: $(STAMP)
 	$(BIN)/python -m tests.mutants
 
 ## torture: every promise of docs/reliability.md in the size of a release (TORTURE="G1 G9", SCALE=0.01)
-torture: $(STAMP)
+torture: compiled
 	$(BIN)/python -m tests.torture $(TORTURE) $(if $(SCALE),--scale $(SCALE))
 
 clean:

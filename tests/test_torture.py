@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.torture import Outcome, fault_of, main, row
+from tests.torture import Outcome, fault_of, main, row, settings_of
 from tests.torture_parts import PARTS, Part
 
 KILLS = Part("G1", "kills", ("pytest", "tests"), 100, "KILLS", (r"(\d+) edits", 1))
@@ -30,6 +32,13 @@ def test_a_run_that_failed_shows_how_it_ended() -> None:
     assert fault_of(KILLS, 100, 1, "340 edits\n1 passed\nAssertionError") is not None
     assert "FAILED" in row(Outcome(KILLS, 100, 2.0, "AssertionError"))
     assert "| 100 | passed | 2 s |" in row(Outcome(KILLS, 100, 2.0, None))
+
+
+def test_what_is_timed_has_the_compiled_core_where_there_is_one(tmp_path: Path) -> None:
+    timed = KILLS._replace(is_compiled=True)
+    assert settings_of(timed, 7, tmp_path) == {"KILLS": "7", "PYTHONPATH": str(tmp_path)}
+    assert settings_of(KILLS, 7, tmp_path) == {"KILLS": "7"}
+    assert settings_of(timed, 7, tmp_path / "none") == {"KILLS": "7"}
 
 
 def test_no_promise_of_that_name_is_no_run() -> None:

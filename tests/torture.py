@@ -22,6 +22,9 @@ from tests.torture_parts import PARTS, Part
 
 ROOT = Path(__file__).parent.parent
 
+# What `make compiled` makes.
+COMPILED = ROOT / ".cache" / "compiled" / "lib"
+
 # Nothing that takes longer is still going to end.
 HOURS_MAX = 12
 
@@ -38,15 +41,12 @@ class Outcome(NamedTuple):
 def run(part: Part, scale: float) -> Outcome:
     """Run one part, and look at what it has to say."""
     size = max(1, round(part.size * scale)) if part.size else 0
-    environ: dict[str, str] = dict(os.environ)
-    if part.variable is not None:
-        environ[part.variable] = str(size)
     words = [word.format(size=size) for word in part.command]
     began = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-m", *words],
         cwd=ROOT,
-        env=environ,
+        env={**os.environ, **settings_of(part, size)},
         capture_output=True,
         text=True,
         timeout=HOURS_MAX * 3600,
@@ -54,6 +54,14 @@ def run(part: Part, scale: float) -> Outcome:
     )
     took_s = time.monotonic() - began
     return Outcome(part, size, took_s, fault_of(part, size, done.returncode, done.stdout))
+
+
+def settings_of(part: Part, size: int, compiled: Path = COMPILED) -> dict[str, str]:
+    """What a part finds in its environment."""
+    settings = {} if part.variable is None else {part.variable: str(size)}
+    if part.is_compiled and compiled.is_dir():
+        settings["PYTHONPATH"] = str(compiled)
+    return settings
 
 
 def fault_of(part: Part, size: int, returned: int, said: str) -> str | None:

@@ -19,6 +19,7 @@ class Part(NamedTuple):
         traffic: What it has to say that it did: a pattern with one number, and how many of these
             there have to be for each one of the size.
         may_skip: Whether a test may be left out where something is not installed.
+        is_compiled: Whether it is timed, and so runs with the compiled core where there is one.
     """
 
     goal: str
@@ -28,6 +29,7 @@ class Part(NamedTuple):
     variable: str | None = None
     traffic: tuple[str, float] | None = None
     may_skip: bool = False
+    is_compiled: bool = False
 
 
 def pytest(*names: str, only: str | None = None) -> tuple[str, ...]:
@@ -246,6 +248,7 @@ PARTS = [
         7200,
         "WALSTORE_SOAK_S",
         (r"soaked for (\d+) seconds", 1),
+        is_compiled=True,
     ),
     Part(
         "G11",
