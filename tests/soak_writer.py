@@ -53,8 +53,9 @@ _TEXT_EVERY = 20
 # How long to wait for a relay that is not there.
 _PAUSE_S = 0.1
 
-# How far behind its pace a writer may be and still make up for it.
-_LATE_S_MAX = 30.0
+# How far behind its pace a writer may be and still make up for it. Without a relay it is as fast as
+# its disk: what it makes up for then is a queue that all others wait for.
+_LATE_S_MAX = 1.0
 
 _COUNT_BYTES = 8
 
