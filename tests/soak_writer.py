@@ -10,11 +10,11 @@ of its name goes on from where it was killed.
   killed knows nothing, and goes on from what the relay has.
 - It counts such edits in `NAME.did`. The file is mapped, so that a count survives the process as
   the edit does.
-- What it could not do in time, because it was killed or had no relay, it makes up for.
+- What it could not do in time it makes up for, as far as that was in the last second.
 - Its event loop is uvloop's, as that of an app in a hurry would be.
 - A line on its input is `open`, for what needs no relay; `go`, to edit; `rest`, to stop and have
-  all acknowledged; `collect`, to let go of what was removed, while all rest; or `state`, to read
-  what others wrote and tell what there is. Each is answered with a line.
+  all acknowledged; `settle`, to read what others wrote; `collect`, to let go of what was removed,
+  while all rest; or `state`, to tell what there is. Each is answered with a line.
 - Edits replace what is there, so that hours of them fold to little; how many there were is in the
   document itself, by the writer's name.
 """
@@ -231,6 +231,7 @@ class Writer:
             number += 1
             self._make(edited, number)
             if isinstance(edited, WalStore):
+                # It is on file; what is not is counted once it is committed.
                 self._counts[place] = number
             await self._commit(edited)
             self._counts[place] = number

@@ -122,7 +122,6 @@ class Client:
 
     async def start(self) -> None:
         """Start it, with a relay or without; nothing that it has on file is gone."""
-        before = self.did
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -133,7 +132,7 @@ class Client:
             stdout=asyncio.subprocess.PIPE,
         )
         self._hearing = asyncio.create_task(self._hear())
-        on_file = {name: number for name, number in before.items() if not is_plain(name)}
+        on_file = {name: number for name, number in self.did.items() if not is_plain(name)}
         self.check(await self.ask("open"), at_least=on_file)
 
     async def go(self) -> None:
