@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -20,22 +21,47 @@ import pytest
 from tests.postgres_cluster import Cluster, binaries, running_cluster
 from tests.postgres_proxy import Cut, Proxy
 from tests.postgres_writer import written
+from tests.relay_clients import ANNA, BEN, CARL, revision_of, snapshot_text, speaking
 from walstore.errors import UsageError
+from walstore.net.websocket import WebSocketTransport
 from walstore.relay.log import (
     Accepted,
+    Conflict,
     Event,
     Filter,
+    KeptRecord,
     LogCorruptError,
     LogError,
     NewElement,
+    Notice,
     RelayLog,
     Removal,
     Row,
 )
 from walstore.relay.postgres import PostgresLog
+from walstore.relay.server import Relay
 from walstore.testing.relay_log import NOW_MS, RelayLogContract, element, elements, snapshot
+from walstore.wire.frames import Elements, EndOfStored, Kept, Ok, Pull
 
 _WAIT_S_MAX = 30.0
+
+_REVISION = "0" * 64
+
+# What announces no record, although it looks like it.
+_NO_RECORDS = [
+    json.dumps(payload)
+    for payload in (
+        [],
+        {},
+        ["", "notes/a", "roster"],
+        ["", "notes/a", "roster", None],
+        ["", "notes/a", "roster", _REVISION.replace("0", "x")],
+        ["", "notes/a", "Roster", _REVISION],
+        ["", "", "roster", _REVISION],
+        ["", "notes/\ud800", "roster", _REVISION],
+        ["", ["notes/a"], "roster", _REVISION],
+    )
+] + ["[" * 7_000]
 
 
 @pytest.fixture(scope="session")
@@ -188,11 +214,11 @@ async def test_two_relays_can_share_a_database(cluster: Cluster) -> None:
         aclosing(two.notices()) as notices,
     ):
         assert one.relay_id != two.relay_id
-        assert await anext(notices) == (0,)
+        assert await anext(notices) == Notice(0)
         await one.append(elements(3), NOW_MS)
         assert await _rows(two) == []
         await two.append(elements(1), NOW_MS)
-        assert await anext(notices) == (1,)
+        assert await anext(notices) == Notice(1)
 
 
 # ── notices ────────────────────────────────────────────────────────────────────────────
@@ -202,13 +228,13 @@ async def test_every_commit_of_another_process_is_noticed(
     log: PostgresLog, other: PostgresLog
 ) -> None:
     async with asyncio.timeout(_WAIT_S_MAX), aclosing(log.notices()) as notices:
-        assert await anext(notices) == (0,)
+        assert await anext(notices) == Notice(0)
         for number in range(5):
             (place,) = await other.append([element(f"{number}")], NOW_MS)
-            assert await anext(notices) == (place.seq,)
+            assert await anext(notices) == Notice(place.seq)
         put = await other.put_snapshot(snapshot("s", None, NOW_MS), NOW_MS)
         assert isinstance(put, Accepted)
-        assert await anext(notices) == (put.seq,)
+        assert await anext(notices) == Notice(put.seq)
 
 
 async def test_a_follower_of_notices_sees_everything_of_two_writers(
@@ -244,7 +270,7 @@ async def test_what_happened_while_the_listener_was_cut_off_is_noticed(
         await anext(notices)
         for number in range(3):
             (place,) = await other.append([element(f"{number}")], NOW_MS)
-            assert await anext(notices) == (place.seq,)
+            assert await anext(notices) == Notice(place.seq)
             assert _terminate(dsn, "query LIKE 'LISTEN%' OR query LIKE '%FROM walstore_head'") >= 1
             (place,) = await other.append([element(f"{number} unheard")], NOW_MS)
             while (await anext(notices)).seq < place.seq:
@@ -256,21 +282,61 @@ async def test_a_connection_that_comes_back_tells_the_head_even_without_news(
 ) -> None:
     await log.append([element("1")], NOW_MS)
     async with asyncio.timeout(_WAIT_S_MAX), aclosing(log.notices()) as notices:
-        assert await anext(notices) == (1,)
+        assert await anext(notices) == Notice(1)
         assert _terminate(dsn, "query LIKE 'LISTEN%' OR query LIKE '%FROM walstore_head'") >= 1
-        assert await anext(notices) == (1,)
+        assert await anext(notices) == Notice(1)
 
 
 async def test_announcements_of_strangers_are_not_believed(log: PostgresLog, dsn: str) -> None:
     async with asyncio.timeout(_WAIT_S_MAX), aclosing(log.notices()) as notices:
         await anext(notices)
         with psycopg.connect(dsn, autocommit=True) as connection:
-            for payload in ("", "x", "-1", "9" * 7_000, "²"):
+            for payload in ("", "x", "-1", "9" * 7_000, "²", *_NO_RECORDS):
                 connection.execute(
                     "SELECT pg_notify(%s, %s)", [f"walstore_{log.relay_id}", payload]
                 )
         await log.append([element("1")], NOW_MS)
-        assert await anext(notices) == (1,)
+        assert await anext(notices) == Notice(1)
+
+
+async def test_a_record_that_another_process_replaces_is_noticed(
+    log: PostgresLog, other: PostgresLog
+) -> None:
+    document = "notes/" + "é" * 506
+    async with asyncio.timeout(_WAIT_S_MAX), aclosing(log.notices()) as notices:
+        assert await anext(notices) == Notice(0)
+        first = await other.put_record(document, "roster", b"{}", None)
+        assert isinstance(first, str)
+        assert await anext(notices) == Notice(0, (KeptRecord(document, "roster", first),))
+        # What changes nothing is no news, and of what this process did it has told itself.
+        assert await other.put_record(document, "roster", b"{}", None) == first
+        assert isinstance(await other.put_record(document, "roster", b"[]", None), Conflict)
+        assert isinstance(await log.put_record(document, "roster", b"[]", first), str)
+        second = await other.put_record(document, "keyring", b"{}", None)
+        assert isinstance(second, str)
+        assert await anext(notices) == Notice(0, (KeptRecord(document, "keyring", second),))
+
+
+async def test_who_follows_at_one_relay_is_told_of_what_is_kept_through_another(
+    log: PostgresLog, other: PostgresLog
+) -> None:
+    async with (
+        Relay.serve(log) as here,
+        Relay.serve(other) as there,
+        speaking(here.url, BEN) as ben,
+        speaking(there.url, CARL) as carl,
+        WebSocketTransport(there.url, identity=ANNA) as anna,
+    ):
+        await ben.say(Pull("live", "notes/a", None, 0, 10, True, with_records=True))
+        await ben.get(EndOfStored, "live")
+        # Once this has come, the relay is known to listen.
+        await carl.append(CARL, "notes/a", {"n": 1})
+        await ben.get(Elements, "live")
+        revision = await anna.write_record("notes/a", "roster", "{}", None)
+        assert await ben.get(Kept, "live") == Kept("live", "roster", revision)
+        text = snapshot_text(CARL, "notes/a", upto_ts=0)
+        assert isinstance(await carl.put("notes/a", text, replaces=None), Ok)
+        assert await ben.get(Kept, "live") == Kept("live", "snapshot", revision_of(text))
 
 
 async def test_notices_end_when_the_log_is_closed(dsn: str) -> None:

@@ -250,7 +250,10 @@ class Following:
         """Hand out what another process has stored: all there is, in the relay's order."""
         by_document: dict[str, list[Delivered]] = {}
         for event in events:
-            if event.kind != "element" or event.document not in self._rooms:
+            if event.document not in self._rooms:
+                continue
+            if event.kind == "snapshot":
+                self.kept(event.document, "snapshot", event.id)
                 continue
             if event.payload is None:
                 # Whoever lacks it is told so by the log, and not left with a hole.

@@ -250,10 +250,19 @@ class Removed(NamedTuple):
     payload_bytes: int
 
 
+class KeptRecord(NamedTuple):
+    """A record that another process of this relay has replaced."""
+
+    document: str
+    name: str
+    revision: str
+
+
 class Notice(NamedTuple):
-    """Another process of this relay has accepted something, up to this seq."""
+    """Another process of this relay has accepted something, up to this seq, or replaced records."""
 
     seq: int
+    records: tuple[KeptRecord, ...] = ()
 
 
 class RelayLog(Protocol):

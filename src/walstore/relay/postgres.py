@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence, Set
 from hashlib import sha256
 from types import TracebackType
@@ -36,6 +37,7 @@ from walstore.relay.log import (
     Event,
     FeedPage,
     Filter,
+    KeptRecord,
     LogCorruptError,
     LogError,
     NewElement,
@@ -65,7 +67,7 @@ from walstore.relay.postgres_connections import (
     Connections,
     complete,
 )
-from walstore.relay.postgres_notices import Listener, channel
+from walstore.relay.postgres_notices import Listener, channel, write_kept
 from walstore.relay.postgres_queries import Query, filter_parameters, storable
 from walstore.relay.postgres_rows import (
     Columns,
@@ -102,6 +104,8 @@ class PostgresLog:
         """Prepare; `open` opens it."""
         conninfo = complete(dsn)
         self._relay_id = ""
+        # Names this process, which has told of its own records when it hears of them.
+        self._origin = secrets.token_hex(8)
         self._writer = Connections(conninfo, count=1, isolation=IsolationLevel.READ_COMMITTED)
         self._keeper = Connections(
             conninfo,
@@ -413,14 +417,19 @@ class PostgresLog:
         self, document: str, name: str, text: bytes, revision: str | None
     ) -> str | Conflict:
         """Replace a revision of a record; the same text again is answered as before."""
-        row = with_checksum((document, name, record_revision(text), text))
+        kept = KeptRecord(document, name, record_revision(text))
         names = ("document", "name", "revision", "body", "checksum")
-        values = {**dict(zip(names, row, strict=True)), "replaced": revision}
+        values = {
+            **dict(zip(names, with_checksum((*kept, text)), strict=True)),
+            "replaced": revision,
+            "channel": self._channel,
+            "news": write_kept(kept, self._origin),
+        }
         change = queries.ADD_RECORD if revision is None else queries.REPLACE_RECORD
         async with self._keeper.take() as connection:
             changed = await connection.execute(change, values)
         if changed.rowcount:
-            return record_revision(text)
+            return kept.revision
         stored = await self.record(document, name)
         if stored is not None and stored.text == text:
             return stored.revision
@@ -444,14 +453,15 @@ class PostgresLog:
     # ── the lifetime ───────────────────────────────────────────────────────────────────
 
     async def notices(self) -> AsyncGenerator[Notice, None]:
-        """What is accepted in the same database, by this process or another one.
+        """What is accepted in the same database, by this process or another one, and the records
+        that another one replaces.
 
         The first notice comes as soon as it listens, and one after each loss of the connection:
         both say how far the log is by then. It ends when the log is closed.
         """
         if self._is_closed:
             return
-        listener = Listener(self._writer.connect, self._relay_id)
+        listener = Listener(self._writer.connect, self._relay_id, self._origin)
         self._listeners.add(listener)
         try:
             async for notice in listener.notices():

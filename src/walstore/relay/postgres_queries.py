@@ -223,14 +223,21 @@ RECORD: Final = """
 SELECT document, name, revision, body, checksum FROM walstore_records
 WHERE document = %(document)s AND name = %(name)s
 """
+# A row comes back, and is announced, if something has changed.
 ADD_RECORD: Final = """
-INSERT INTO walstore_records (document, name, revision, body, checksum)
-VALUES (%(document)s, %(name)s, %(revision)s, %(body)s, %(checksum)s)
-ON CONFLICT (document, name) DO NOTHING
+WITH changed AS (
+    INSERT INTO walstore_records (document, name, revision, body, checksum)
+    VALUES (%(document)s, %(name)s, %(revision)s, %(body)s, %(checksum)s)
+    ON CONFLICT (document, name) DO NOTHING RETURNING 1
+)
+SELECT pg_notify(%(channel)s, %(news)s) FROM changed
 """
 REPLACE_RECORD: Final = """
-UPDATE walstore_records SET revision = %(revision)s, body = %(body)s, checksum = %(checksum)s
-WHERE document = %(document)s AND name = %(name)s AND revision = %(replaced)s
+WITH changed AS (
+    UPDATE walstore_records SET revision = %(revision)s, body = %(body)s, checksum = %(checksum)s
+    WHERE document = %(document)s AND name = %(name)s AND revision = %(replaced)s RETURNING 1
+)
+SELECT pg_notify(%(channel)s, %(news)s) FROM changed
 """
 PUT_SETTING: Final = """
 INSERT INTO walstore_settings (name, value, checksum) VALUES (%s, %s, %s)

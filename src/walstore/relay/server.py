@@ -473,7 +473,9 @@ class Relay:
     async def _follow_notices(self) -> None:
         """Hand out what other processes of this relay have stored."""
         seq: int | None = None
-        async for _ in self.log.notices():
+        async for notice in self.log.notices():
+            for record in notice.records:
+                self._following.kept(*record)
             try:
                 # The first notice says that listening has begun: what came before is read once.
                 seq = await self._hand_out_since(seq) if seq is not None else await self._begin()
