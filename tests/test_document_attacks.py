@@ -132,9 +132,11 @@ async def test_elements_that_a_snapshot_covers_change_nothing_when_they_are_repl
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("page_size", [1, 1000])
 async def test_any_order_of_the_log_folds_to_the_same(page_size: int, wire: str) -> None:
-    log = await conversation(wire)
+    # The one way of being read and written that most have is tried with more elements.
+    is_usual = wire == "packed" and page_size == 1000
+    log = await conversation(wire, rounds=3 if is_usual else 2)
     expected = await fold_of(log)
-    for order in permutations(range(4)):
+    for order in permutations(range(len(log.elements))):
         reader, events = await read(log.served(order, page_size=page_size))
         assert state_of(reader) == expected
         # A gap that was filled is withdrawn.

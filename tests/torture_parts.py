@@ -114,6 +114,21 @@ PARTS = [
     ),
     Part(
         "G4",
+        "edits of five people who meet now and then",
+        pytest("crdt_long", only="people"),
+        130_000,
+        "WALSTORE_LONG_EDITS",
+    ),
+    Part(
+        "G4",
+        "edits of editing traces, typed by several",
+        pytest("crdt_long", only="traces"),
+        300_000,
+        "WALSTORE_TRACE_EDITS",
+        may_skip=True,
+    ),
+    Part(
+        "G4",
         "examples of each law about a fold",
         pytest("crdt_oracle", "crdt_writer", "packed_state", "document_folding", "document_undo"),
         1_000,
