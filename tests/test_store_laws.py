@@ -11,7 +11,7 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -23,11 +23,12 @@ from hypothesis import strategies as st
 
 from tests.replaying import replay
 from tests.replaying import shown as shown_by_path
-from tests.stores import KEY, PEOPLE, check_log, free_port, store_of, until
+from tests.stores import CAM, KEY, PEOPLE, check_log, free_port, store_of, until
 from walstore.document.content import KindError
-from walstore.document.ports import Body, RawElement
+from walstore.document.faults import SnapshotRefusedError
+from walstore.document.ports import Body, RawElement, SnapshotConflictError, StoredSnapshot
 from walstore.errors import TransportError
-from walstore.net import MemoryTransport
+from walstore.net import MemorySnapshots, MemoryTransport
 from walstore.relay import MemoryLog, Relay
 from walstore.store.change import INSERTED_MAX, Change, CrdtState, Splices
 from walstore.store.change_stream import ChangeStream
@@ -367,11 +368,25 @@ class LostError(TransportError):
         super().__init__("lost", retryable=True)
 
 
+class FlakyFollow(NamedTuple):
+    """Waits for news, until the connection breaks."""
+
+    news: Callable[[], Awaitable[None]]
+    turns: Callable[[], Awaitable[None]]
+
+    async def wait(self) -> None:
+        await self.news()
+        await self.turns()
+
+
 class FlakyTransport:
-    """A log whose calls take any number of turns, fail at times, and lose answers."""
+    """A log and its snapshots, whose calls take any number of turns, fail at times, and lose
+    answers; and connections to it that break.
+    """
 
     def __init__(self, chance: random.Random) -> None:
         self.log = MemoryTransport()
+        self.snapshots = MemorySnapshots()
         self.is_sound = False
         self._chance = chance
 
@@ -391,7 +406,20 @@ class FlakyTransport:
     async def follow(self, document_key: str, checkpoint: int) -> AsyncIterator[Any]:
         await self._wait()
         async with self.log.follow(document_key, checkpoint) as followed:
-            yield followed
+            yield FlakyFollow(followed.wait, self._wait)
+
+    async def read(self, snapshot_key: str) -> StoredSnapshot | None:
+        await self._wait()
+        stored = await self.snapshots.read(snapshot_key)
+        await self._wait()
+        return stored
+
+    async def write(
+        self, snapshot_key: str, document: dict[str, Any], revision: str | None
+    ) -> None:
+        await self._wait()
+        await self.snapshots.write(snapshot_key, document, revision)
+        await self._wait()
 
     async def _wait(self) -> None:
         for _ in range(self._chance.randrange(4)):
@@ -413,7 +441,9 @@ async def race(seed: int, directory: Path) -> None:
                     PEOPLE[number],
                     transport,
                     directory / f"{seed}-{number}.wal",
+                    snapshots=transport,
                     autocommit_ms=chance.choice((0, 1, None)),
+                    snapshot_after=chance.choice((1, 5, None)),
                 ) as store,
                 asyncio.TaskGroup() as tasks,
             ):
@@ -421,6 +451,7 @@ async def race(seed: int, directory: Path) -> None:
                 tasks.create_task(repeat(store.commit))
                 tasks.create_task(repeat(store.pull))
                 tasks.create_task(repeat(store.flush))
+                tasks.create_task(repeat(store.snapshot))
 
     async def edit_all(store: WalStore, number: int) -> None:
         for _ in range(chance.randint(1, 12)):
@@ -431,7 +462,8 @@ async def race(seed: int, directory: Path) -> None:
 
     async def repeat(call: Callable[[], Any]) -> None:
         for _ in range(chance.randint(1, 6)):
-            with suppress(LostError):
+            # Somebody else was faster, or something of a log that is not sound was not read yet.
+            with suppress(LostError, SnapshotConflictError, SnapshotRefusedError):
                 await call()
             await checkpoint()
 
@@ -441,7 +473,13 @@ async def race(seed: int, directory: Path) -> None:
     async with AsyncExitStack() as stack:
         stores = [
             await stack.enter_async_context(
-                store_of(who, transport, directory / f"{seed}-{number}.wal", autocommit_ms=None)
+                store_of(
+                    who,
+                    transport,
+                    directory / f"{seed}-{number}.wal",
+                    snapshots=transport,
+                    autocommit_ms=None,
+                )
             )
             for number, who in enumerate(PEOPLE[:2])
         ]
@@ -456,6 +494,10 @@ async def race(seed: int, directory: Path) -> None:
     for number in (0, 1):
         assert [each for each in said[0] if each.startswith(f"{number}:")] == made[number]
     check_log(await whole_log(transport.log))
+    # Who has just come, and begins with a snapshot, sees what they do.
+    async with store_of(CAM, transport, snapshots=transport) as newcomer:
+        await newcomer.pull()
+        assert list(newcomer.list("said")) == said[0]
 
 
 async def whole_log(log: MemoryTransport) -> list[RawElement]:
