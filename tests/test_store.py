@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,9 @@ from tests.stores import ADA, BEN, KEY, store_of, until, until_sent
 from walstore.canon import Json
 from walstore.document.changed import Changed
 from walstore.document.content import KindError
+from walstore.document.sealing import ValueTooLargeError
 from walstore.errors import NotJsonError, TransportError
+from walstore.local import LocalFile, LocalFileFullError
 from walstore.net import MemoryTransport
 from walstore.net.memory import MemorySnapshots
 from walstore.relay import MemoryLog, Relay, SqliteLog
@@ -337,6 +340,99 @@ async def test_what_a_failing_batch_has_edited_is_told() -> None:
         assert len(told) == 2
 
 
+async def test_who_subscribes_within_a_batch_is_told_of_what_comes_then() -> None:
+    async with store_of(ADA) as store:
+        before: list[Change] = []
+        store.subscribe("body", before.append)
+        with store.batch():
+            store.set_text("body", "abc")
+            shown = store.text("body")
+            told: list[Change] = []
+            store.subscribe("body", told.append)
+            stream = store.changes("body")
+            store.edit_text("body", 3, 0, "d")
+            store.edit_text("body", 4, 0, "e")
+            assert before == told == []
+        assert applied(told, shown) == applied(before, "") == store.text("body") == "abcde"
+        assert applied([await anext(stream)], shown) == "abcde"
+
+
+async def test_a_selector_that_is_read_within_a_batch_is_up_to_date() -> None:
+    async with store_of(ADA) as store:
+        store.set_text("body", "abc")
+        told: list[str] = []
+        selector = store.select(lambda view: view.text("body"))
+        selector.subscribe(told.append)
+        assert selector.value == "abc"
+        with store.batch():
+            store.edit_text("body", 0, 0, "Z")
+            assert selector.value == "Zabc"
+            store.edit_text("body", 0, 0, "Y")
+            assert selector.value == "YZabc"
+            assert told == []
+        assert told == ["YZabc"]
+
+
+async def test_a_message_that_is_refused_is_refused_before_anything_is_edited() -> None:
+    async with store_of(ADA) as store:
+        told: list[Change] = []
+        store.subscribe("**", told.append)
+
+        def edit() -> None:
+            with store.batch(message="x" * 5000):
+                store["title"] = 1
+
+        with pytest.raises(ValueTooLargeError):
+            edit()
+        assert "title" not in store
+        store["title"] = 2
+        assert [change.path for change in told] == ["title"]
+
+
+async def test_what_a_batch_that_cannot_be_sealed_has_edited_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def full(*_: object) -> None:
+        raise LocalFileFullError(tmp_path)
+
+    async with store_of(ADA, path=tmp_path / "ada.wal") as store:
+        told: list[Change] = []
+        store.subscribe("**", told.append)
+
+        def edit() -> None:
+            with store.batch(message="too much"):
+                store["title"] = 1
+                patched.setattr(LocalFile, "seal", full)
+
+        with monkeypatch.context() as patched, pytest.raises(LocalFileFullError):
+            edit()
+        assert [change.path for change in told] == ["title"]
+
+
+class Word(StrEnum):
+    HELLO = "hello"
+
+
+async def test_what_cannot_be_inserted_removes_nothing() -> None:
+    async with store_of(ADA) as store:
+        store.set_text("body", "precious")
+        for inserted in (Word.HELLO, [object()]):
+            with pytest.raises(NotJsonError):
+                store.document.splice("body", 0, 8, inserted)  # type: ignore[arg-type]
+        with pytest.raises(NotJsonError):
+            store.edit_text("body", 0, 8, Word.HELLO)
+        assert store.text("body") == "precious"
+
+
+def applied(changes: list[Change], shown: str) -> str:
+    for change in changes:
+        assert isinstance(change.delta, Splices)
+        for splice in change.delta.splices:
+            end = splice.position + splice.removed
+            shown = shown[: splice.position] + str(splice.inserted) + shown[end:]
+    return shown
+
+
 async def test_what_others_edit_during_a_batch_is_told_in_its_place() -> None:
     transport = MemoryTransport()
     async with store_of(ADA, transport) as ada, store_of(BEN, transport) as ben:
@@ -352,12 +448,8 @@ async def test_what_others_edit_during_a_batch_is_told_in_its_place() -> None:
             await ben.pull()
             ben.edit_text("body", 2, 0, "c")
         assert shown == "b"
-        (change,) = told
-        assert isinstance(change.delta, Splices)
-        for splice in change.delta.splices:
-            end = splice.position + splice.removed
-            shown = shown[: splice.position] + str(splice.inserted) + shown[end:]
-        assert shown == ben.text("body") == "abcd"
+        assert len(told) == 1
+        assert applied(told, shown) == ben.text("body") == "abcd"
 
 
 async def test_a_store_tells_what_others_edited_and_who() -> None:
@@ -480,14 +572,14 @@ class Recorder:
 
 @asynccontextmanager
 async def syncing(
-    transport: Any, told: list[object] | None = None
+    transport: Any, told: list[object] | None = None, *, rest_ms: int = 100
 ) -> AsyncIterator[tuple[Syncer, Recorder, Clock]]:
     clock = Clock()
     recorder = Recorder(clock)
     syncer = Syncer(
         recorder,
         transport,
-        rest_ms=100,
+        rest_ms=rest_ms,
         rest_ms_max=1000,
         on_failure=(told if told is not None else []).append,
         sleep=clock.sleep,
@@ -521,6 +613,15 @@ async def test_who_never_rests_is_sent_all_the_same() -> None:
             syncer.edited()
             await clock.pass_ms(50)
         assert recorder.sent[:2] == [1000, 2000]
+
+
+async def test_edits_rest_for_as_long_as_they_are_told_to() -> None:
+    async with syncing(MemoryTransport(), rest_ms=3000) as (syncer, recorder, clock):
+        syncer.edited()
+        await clock.pass_ms(2900)
+        assert recorder.sent == []
+        await clock.pass_ms(200)
+        assert recorder.sent == [3000]
 
 
 async def test_a_failed_send_is_tried_again_later_and_later_and_at_once_when_nudged() -> None:

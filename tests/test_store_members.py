@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.relay_clients import eventually
 from tests.stores import ADA, BEN, CAM, KEY, PATIENCE_S, free_port, until
 from walstore.canon import parse
 from walstore.document.document import ALLOW_ANY
@@ -111,6 +112,40 @@ async def test_the_first_edit_of_somebody_new_is_seen_by_all(relay: Relay, is_se
         await until([ben], lambda: ben.text("note") == "AC")
         await until([ada], lambda: ada.text("note") == "AC")
         assert ben.status.rejected == ()
+
+
+async def test_members_see_readers_and_no_longer_those_who_were_revoked(
+    relay: Relay, is_sealed: bool
+) -> None:
+    async with AsyncExitStack() as stack:
+        ada, ben = await two(stack, relay, is_sealed)
+        line = str(await ada.sharing.invite(Card.of(CAM), ["read"]))
+        cam = await stack.enter_async_context(WalStore.join(line, identity=CAM))
+
+        def shown() -> set[str | None]:
+            return {person.name for person in ada.presence.others()}
+
+        ben.presence.set(name="Ben")
+        cam.presence.set(name="Cam")
+        await eventually(lambda: shown() == {"Ben", "Cam"})
+        await ada.sharing.revoke(BEN.public_key)
+        await eventually(lambda: shown() == {"Cam"})
+        # Whatever he goes on saying.
+        ben.presence.set(name="Ben again")
+        cam.presence.set(name="Cam again")
+        await eventually(lambda: "Cam again" in shown())
+        assert shown() == {"Cam again"}
+        await ada.sharing.invite(Card.of(BEN))
+        await eventually(lambda: shown() == {"Ben again", "Cam again"})
+
+
+async def test_a_store_closes_after_its_transport_was_closed(relay: Relay) -> None:
+    transport = await WebSocketTransport(relay.url, identity=ADA).__aenter__()
+    async with WalStore.open(KEY, identity=ADA, relay=transport) as store:
+        store["x"] = 1
+        await store.flush()
+        await transport.__aexit__(None, None, None)
+    assert store.status.state == "closed"
 
 
 async def test_the_first_edit_of_somebody_new_is_seen_where_the_relay_tells_nothing(

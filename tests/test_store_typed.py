@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Annotated, Any, Literal
@@ -151,6 +152,95 @@ async def test_texts_merge_and_items_keep_their_identity() -> None:
         merged = NOTES.read(bob.view())
         assert (merged.title, merged.body, merged.count) == ("Bob's", "zero one 2", 1)
         assert {task.id: task.title for task in merged.tasks} == {2: "two", 1: "uno", 3: ""}
+
+
+@dataclass
+class Draft:
+    title: str = ""
+    body: Annotated[str, Text] = ""
+    tags: list[str] = field(default_factory=list)
+
+
+@asynccontextmanager
+async def two_drafts() -> AsyncIterator[tuple[WalStore, WalStore]]:
+    """Ada's and Bob's store, both with the same draft."""
+    transport, keys = MemoryTransport(), [ADA.public_key, BOB.public_key]
+    stores = [
+        WalStore.open("notes/a", identity=who, relay=transport, writers=keys, autocommit_ms=None)
+        for who in (ADA, BOB)
+    ]
+    async with stores[0] as ada, stores[1] as bob:
+        Schema(Draft).update(ada, Draft("Lake", "Meet at the lake.", ["x"]))
+        await ada.commit()
+        await bob.pull()
+        yield ada, bob
+
+
+async def bobs_edit(ada: WalStore, bob: WalStore) -> None:
+    bob.set_text("body", "Sunday: " + bob.text("body"))
+    bob["title"] = "Picnic"
+    await bob.commit()
+    await ada.pull()
+
+
+@pytest.mark.parametrize("is_read_elsewhere", [False, True])
+async def test_a_value_is_an_edit_of_what_it_was_read_from(is_read_elsewhere: bool) -> None:
+    async with two_drafts() as (ada, bob):
+        typed = ada.typed(Schema(Draft))
+        form = typed.value
+        await bobs_edit(ada, bob)
+        if is_read_elsewhere:
+            assert typed.value.title == "Picnic"
+        form.tags.append("y")
+        typed.update(form)
+        assert typed.value == Draft("Picnic", "Sunday: Meet at the lake.", ["x", "y"])
+
+
+async def test_the_same_value_may_be_changed_and_handed_back_again() -> None:
+    async with two_drafts() as (ada, bob):
+        typed = ada.typed(Schema(Draft))
+        form = typed.value
+        form.title, form.body = "Draft", "Meet at the old lake."
+        typed.update(form)
+        form.title, form.body = "Lake", "Meet at the old lake. Now."
+        form.tags.append("y")
+        typed.update(form)
+        assert typed.value == form
+        # What others edit meanwhile stays, and is not taken back by the next time.
+        form = typed.value
+        await ada.commit()
+        await bob.pull()
+        await bobs_edit(ada, bob)
+        form.body += " Or later."
+        typed.update(form)
+        form.tags.append("z")
+        typed.update(form)
+        now = Draft("Picnic", "Sunday: Meet at the old lake. Now. Or later.", ["x", "y", "z"])
+        assert typed.value == now
+
+
+async def test_copies_with_changes_go_on_from_one_another() -> None:
+    async with two_drafts() as (ada, bob):
+        typed = ada.typed(Schema(Draft))
+        copy = replace(typed.value, body="Meet at the old lake.")
+        typed.update(copy)
+        await ada.commit()
+        await bob.pull()
+        await bobs_edit(ada, bob)
+        copy = replace(copy, body="Meet at the old lake. Now.")
+        typed.update(copy)
+        copy = replace(copy, body="Meet at the old lake. Now!")
+        typed.update(copy)
+        assert typed.value == Draft("Picnic", "Sunday: Meet at the old lake. Now!", ["x"])
+
+
+async def test_a_first_value_may_be_handed_back_again() -> None:
+    async with local() as store:
+        typed, draft = store.typed(Schema(Draft)), Draft(body="hello", tags=["x"])
+        typed.update(draft)
+        draft.body, draft.tags = "hello world", ["x", "y"]
+        typed.update(draft)
+        assert typed.value == draft
 
 
 async def test_only_what_changed_is_written() -> None:

@@ -255,7 +255,11 @@ class Content:
         """Put values, or the characters of a text, in the place of elements of a list."""
         self._need(name, "list")
         values = inserted
-        if not isinstance(inserted, str):
+        # Whatever cannot be inserted is refused before anything is removed.
+        if isinstance(inserted, str):
+            if type(inserted) is not str:
+                raise NotJsonError(f"text cannot be a {type(inserted).__name__}")
+        else:
             values = [thawed(value) for value in inserted]
             for value in values:
                 self._check_value(value)

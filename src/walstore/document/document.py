@@ -527,6 +527,14 @@ class WalDocument:
         """Whether anything was edited that is not sealed yet."""
         return bool(self._content.recorded()) or self._outbox.has_recorded
 
+    def check_message(self, message: str) -> None:
+        """Refuse what `commit` would refuse as a message.
+
+        Raises:
+            UsageError: It is not a short text.
+        """
+        self._sealer.check_message(message)
+
     def seal(self, *, message: str | None = None) -> None:
         """Seal what was edited, to be sent later.
 

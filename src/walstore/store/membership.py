@@ -46,6 +46,10 @@ class Membership:
         """Whether a key may write now."""
         return key == self.owner if self.roster is None else self.roster.may_write(key)
 
+    def is_member(self, key: str) -> bool:
+        """Whether a key may read or write now."""
+        return self.may_read(key) or self.may_write(key)
+
     def may_read(self, key: str) -> bool:
         """Whether a key may read now."""
         return key == self.owner if self.roster is None else self.roster.may_read(key)

@@ -92,8 +92,8 @@ class People:
                 found = self._judge(payload, now_ms, wall_ms)
             if isinstance(found, Drop):
                 self.dropped[found] += 1
-                if found is Drop.UNREADABLE:
-                    # A key may come, and then it is to be looked at again.
+                if found in (Drop.UNREADABLE, Drop.STRANGER):
+                    # A key may come, or they be invited: then it is to be looked at again.
                     continue
                 found = None
             judged[connection] = payload, found
@@ -106,7 +106,10 @@ class People:
         return {
             key: known.body
             for key, known in self._known.items()
-            if key in self._here and now_ms - known.heard_ms < PRESENCE_MS_MAX
+            if key in self._here
+            and now_ms - known.heard_ms < PRESENCE_MS_MAX
+            # They may have been revoked since.
+            and self._is_member(key.author)
         }
 
     def expiry_ms(self, now_ms: int) -> int | None:

@@ -34,7 +34,6 @@ from walstore.sealed.native import NativeEncryptor
 from walstore.signed import Identity
 from walstore.signed.card import Card
 from walstore.signed.invitation import Invitation
-from walstore.store.batch import Batch
 from walstore.store.binding import Binding, Setter, bind
 from walstore.store.change import Change, CrdtState, changes_of
 from walstore.store.change_stream import ChangeStream
@@ -164,7 +163,7 @@ class WalStore(StoreEditing):
         self._other_log: OtherLogError | None = None
         # Whether the file says which log it is of.
         self._is_log_kept = False
-        self._batch: Batch | None = None
+        self._is_batch = False
         # What was folded and not told yet.
         self._folded: list[Change] = []
         self._folded_since_state = 0
@@ -514,17 +513,20 @@ class WalStore(StoreEditing):
             self.document.retry_refused()
             self._syncer.nudge()
         self._tell_status()
+        if self._presence is not None:
+            self._presence.look()
         for callback in list(self._members_callbacks.values()):
             self._call(callback, self.sharing.members())
 
     def _new_presence(self, document: WalDocument) -> Presence:
         channel = self._transport if hasattr(self._transport, "set_presence") else None
+        sharing = self._sharing
         return Presence(
             self.key,
             identity=self.identity,
             session=document.session,
             crdt=lambda: document.crdt,
-            is_member=document.is_writer,
+            is_member=document.is_writer if sharing is None else sharing.membership.is_member,
             encryptor=self._encryptor,
             channel=cast("PresenceChannel | None", channel),
         )
@@ -536,12 +538,16 @@ class WalStore(StoreEditing):
             task.cancel()
         work: list[Coroutine[Any, Any, None]] = []
         if self._presence is not None and hasattr(followed, "wait_peers"):
-            work.append(self._presence.follow(cast("PeersWaiter", followed)))
+            work.append(self._follow_people(self._presence, cast("PeersWaiter", followed)))
         if self._sharing is not None and hasattr(followed, "wait_records"):
             work.append(self._listen(cast("RecordsWaiter", followed)))
         if self._sharing is not None and hasattr(followed, "wait_snapshot"):
             work.append(self._await_snapshots(self._sharing, cast("SnapshotWaiter", followed)))
         self._listeners = [asyncio.create_task(each) for each in work]
+
+    async def _follow_people(self, presence: Presence, followed: PeersWaiter) -> None:
+        with suppress(TransportError):
+            await presence.follow(followed)
 
     async def _listen(self, followed: RecordsWaiter) -> None:
         """Look at the members whenever the relay says that something about them is new."""
@@ -607,23 +613,28 @@ class WalStore(StoreEditing):
         """Make several edits one: one step to undo, and one change for each path, told at the end.
 
         Args:
-            message: What it is about, for the history: the batch is then committed by itself.
+            message: What it is about, for the history: the batch is then committed by itself. A
+                batch within another one is part of that, and its message is left out.
+
+        Raises:
+            UsageError: The message is not a short text; nothing was edited.
         """
-        if self._batch is not None:
+        document = self.document
+        if self._is_batch:
             yield
             return
-        document = self.document
         if message is not None:
+            document.check_message(message)
             document.seal()
-        batch = self._batch = Batch()
-        try:
-            with self._undo.batch():
-                yield
-        finally:
-            self._batch = None
-            if message is not None:
-                document.seal(message=message)
-            self._hub.deliver(batch.merged())
+        self._is_batch = True
+        with self._hub.hold():
+            try:
+                with self._undo.batch():
+                    yield
+            finally:
+                self._is_batch = False
+                if message is not None:
+                    document.seal(message=message)
 
     # ── undoing ────────────────────────────────────────────────────────────────────────
 
@@ -1178,10 +1189,7 @@ class WalStore(StoreEditing):
         changes, self._folded = self._folded, []
         if changed.origin == "local":
             self._send_soon()
-        if self._batch is not None:
-            self._batch.add(changes)
-        else:
-            self._hub.deliver(changes)
+        self._hub.deliver(changes)
         if changed.origin == "local":
             self._tell_status()
 

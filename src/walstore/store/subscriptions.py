@@ -2,6 +2,8 @@
 
 - Whoever folds delivers at once. A change is told to all before the next one is; what callbacks
   write meanwhile is queued and makes the next round, for everybody. There is no recursion.
+- What is held back is made one change for each path, and told at the end, to those who were there
+  before; who comes meanwhile is told what is folded from then on.
 - A subscriber is told what was folded after it came, and nothing after it was closed.
 - What a subscriber raises goes to its own `on_error`, else to the hub's; neither other subscribers
   nor whoever made the edit notice. `KeyboardInterrupt` and its like wait until all were told.
@@ -19,10 +21,12 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from walstore.errors import UsageError
+from walstore.store.batch import Batch
 from walstore.store.change import Change, ReadState
 from walstore.store.change_stream import ChangeStream, Feed
 from walstore.store.paths import PathIndex, Pattern
@@ -118,6 +122,9 @@ class Hub:
         self._ended: deque[object] = deque()
         self._watchers: list[Watcher] = []
         self._queue: list[_Entry] = []
+        # What is held back, and what watchers have to tell of it.
+        self._held: Batch | None = None
+        self._held_told: list[tuple[Subscription[Any], Any]] = []
         self._is_delivering = False
         self._is_closed = False
         self._telling: Subscription[Any] | None = None
@@ -148,6 +155,7 @@ class Hub:
             NotWeakError: The owner, or a method's object, cannot be referenced weakly.
         """
         pattern = pattern if isinstance(pattern, Pattern) else Pattern(pattern)
+        self._queue_held()
         waiting = ChangeQueue(self.read, buffer=BUFFER_DEFAULT, is_strict=False)
         subscription = Subscription(
             self, fn, waiting, name=name_of(fn, pattern.text), owner=owner, on_error=on_error
@@ -180,6 +188,7 @@ class Hub:
         if overflow not in ("coalesce", "error"):
             raise UsageError(f"overflow is 'coalesce' or 'error', not {overflow!r}")
         pattern = pattern if isinstance(pattern, Pattern) else Pattern(pattern)
+        self._queue_held()
         waiting = ChangeQueue(self.read, buffer=buffer, is_strict=overflow == "error")
         feed = Feed(self, waiting)
         self._add(feed, pattern)
@@ -231,16 +240,29 @@ class Hub:
         """
         if self._is_closed:
             return
-        telling = self._telling
-        cause = None if telling is None else _Cause(telling, self._told_because)
-        for change in changes:
-            self.count += 1
-            self._queue.append(_Entry(self.count, change, None, cause))
-        for watcher in self._watchers:
-            for subscription, subject in watcher(changes):
-                self._queue.append(_Entry(self.count, subject, subscription, cause))
-        if not self._is_delivering:
-            self._deliver_all()
+        told = [each for watcher in self._watchers for each in watcher(changes)]
+        if self._held is None:
+            self._enqueue(changes, told)
+            self._deliver_queued()
+        else:
+            self._held.add(changes)
+            self._held_told += told
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Tell nobody of what is folded within a block before its end; a block within is part of
+        it.
+        """
+        if self._held is not None:
+            yield
+            return
+        self._held = Batch()
+        try:
+            yield
+        finally:
+            self._queue_held()
+            self._held = None
+            self._deliver_queued()
 
     def report(self, error: BaseException, subscription: Subscription[Any]) -> None:
         """Take what the callback of a subscription raised and its owner does not handle."""
@@ -274,6 +296,28 @@ class Hub:
     def _sweep(self) -> None:
         while self._ended:
             self.drop(self._ended.popleft())
+
+    def _enqueue(
+        self, changes: Iterable[Change], told: Iterable[tuple[Subscription[Any], Any]]
+    ) -> None:
+        telling = self._telling
+        cause = None if telling is None else _Cause(telling, self._told_because)
+        for change in changes:
+            self.count += 1
+            self._queue.append(_Entry(self.count, change, None, cause))
+        for subscription, subject in told:
+            self._queue.append(_Entry(self.count, subject, subscription, cause))
+
+    def _queue_held(self) -> None:
+        """Make one of what was held back up to now: who comes next has seen it."""
+        if self._held is not None and not self._is_closed:
+            held, told = self._held.merged(), self._held_told
+            self._held, self._held_told = Batch(), []
+            self._enqueue(held, told)
+
+    def _deliver_queued(self) -> None:
+        if not self._is_delivering:
+            self._deliver_all()
 
     def _deliver_all(self) -> None:
         self._is_delivering = True

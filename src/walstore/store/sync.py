@@ -92,7 +92,7 @@ class Syncer:
             synced: What is kept in step.
             transport: Where the log is.
             rest_ms: How long edits rest before they are committed.
-            rest_ms_max: How long the first of them waits at most.
+            rest_ms_max: How long the first of them waits at most, if it may not rest for longer.
             on_failure: Told what is wrong, and with None that nothing is any more.
             on_followed: Given what follows the document, each time that following begins.
             sleep: Waits.
@@ -101,7 +101,7 @@ class Syncer:
         self._synced = synced
         self._transport = transport
         self._rest_s = rest_ms / 1000
-        self._rest_s_max = rest_ms_max / 1000
+        self._rest_s_max = max(rest_ms, rest_ms_max) / 1000
         self._on_failure = on_failure
         self._on_followed = on_followed
         # What is wrong now, by what was tried: that one thing succeeds says nothing of the other.

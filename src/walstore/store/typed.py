@@ -33,7 +33,7 @@ from typing import (
 
 from walstore.document.view import View, thawed
 from walstore.errors import PeerError, UsageError
-from walstore.store.merging import is_same
+from walstore.store.merging import is_same, merge_members
 from walstore.store.typed_models import model_of
 from walstore.store.typed_values import Invalid, Problem
 
@@ -235,6 +235,10 @@ class Schema(Generic[T]):
         """The members of a value, its version among them, as JSON."""
         return {**self._model.write(value), VERSION_NAME: self.version}
 
+    def is_text(self, name: str) -> bool:
+        """Whether a member is a text, whose characters merge."""
+        return name in self._texts
+
     def update(self, store: TypedStore, value: T, *, base: View | None = None) -> None:
         """Make a document read as a value; what arrived since `base` is kept.
 
@@ -341,6 +345,25 @@ def _concerns(name: str, problems: Sequence[Problem]) -> bool:
     return any(path == name or path.startswith((f"{name}.", f"{name}[")) for path, _ in problems)
 
 
+# Values of one document that an app has in its hands at once: forms, mostly. Each is held.
+_HANDED_MAX = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Handed(Generic[T]):
+    """A value that was read, or written last.
+
+    Attributes:
+        value: The value, which its holder may have changed since.
+        members: What it said then.
+        view: The document by then.
+    """
+
+    value: T
+    members: Mapping[str, Any]
+    view: View
+
+
 class Typed(Generic[T]):
     """A document as a value of a class: read, edit, hand back."""
 
@@ -348,7 +371,8 @@ class Typed(Generic[T]):
         """Made by `WalStore.typed`."""
         self._store = store
         self._schema = schema
-        self._shown: View | None = None
+        # By the value's id, the newest last.
+        self._handed: dict[int, _Handed[T]] = {}
 
     @property
     def value(self) -> T:
@@ -358,14 +382,46 @@ class Typed(Generic[T]):
             InvalidDocumentError: A member is not what the class says.
             NewerSchemaError: It was written by a newer version.
         """
-        self._shown = self._store.view()
-        return self._schema.read(self._shown)
+        view = self._store.view()
+        value = self._schema.read(view)
+        self._remember(value, view)
+        return value
 
     def update(self, value: T) -> None:
         """Make the document read as a value that was read before; what arrived since is kept.
+
+        The same value may be changed and handed back again. One that was not read here, such as a
+        copy with changes, counts as an edit of what was read or written last.
 
         Raises:
             NewerSchemaError: It was written by a newer version.
             UsageError: A field cannot be written.
         """
-        self._schema.update(self._store, value, base=self._shown)
+        known = self._handed.get(id(value)) or next(reversed(self._handed.values()), None)
+        if known is None:
+            self._schema.update(self._store, value)
+        else:
+            self._schema.update(self._store, self._merged(value, known), base=known.view)
+        self._remember(value, self._store.view())
+
+    def _merged(self, value: T, known: _Handed[T]) -> T:
+        """The value, and what the view says that it did not say itself: others' edits that were
+        merged with it when it was written.
+        """
+        shown = self._schema.try_read(known.view).value
+        if shown is None or is_same(members := self._schema.write(shown), known.members):
+            return value
+        return self._schema.read(
+            merge_members(
+                known.members,
+                left=self._schema.write(value),
+                right=members,
+                is_text=self._schema.is_text,
+            )
+        )
+
+    def _remember(self, value: T, view: View) -> None:
+        self._handed.pop(id(value), None)
+        self._handed[id(value)] = _Handed(value, self._schema.write(value), view)
+        if len(self._handed) > _HANDED_MAX:
+            del self._handed[next(iter(self._handed))]
