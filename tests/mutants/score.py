@@ -242,13 +242,16 @@ def score(name: str, *, count: int, seed: int, say: Callable[[str], None]) -> Sc
         places = [(path, site) for path in area.modules for site in sites(tree.read(path))]
         chosen = Random(f"{seed}:{name}").sample(places, min(count, len(places)))
         unnoticed: list[str] = []
+        faults = 0
         for path, site in chosen:
             ending = _run_with(tree, path, site, area.tests, seconds_max)
             where = f"{path}:{site.line} {site.kind}"
             say(f"{name}: {where}: the tests {ending.value}")
+            # What cannot even be imported is no fault that tests would have to notice.
+            faults += ending is not Ending.BROKEN
             if ending is Ending.PASSED:
                 unnoticed.append(where)
-        return Score(len(chosen), unnoticed)
+        return Score(faults, unnoticed)
 
 
 def _run_with(
