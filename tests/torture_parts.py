@@ -144,7 +144,7 @@ PARTS = [
     ),
     Part(
         "G5",
-        "scenarios of both on one log, through both relays",
+        "scenarios of both on one log, a fifth as many of them through a relay",
         pytest("interop_documents", "interop_relay"),
         200,
         "WALSTORE_INTEROP_SEEDS",
