@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.make_vectors import state_from_json
 from tests.test_packed_ops import counters, json_values, mutate, names, replicas
-from walstore.crdt.clock import COUNTER_MAX
+from walstore.crdt.clock import COUNTER_MAX, REPLICA_SIZE_MAX
 from walstore.crdt.packed_list import NotRegularError
 from walstore.crdt.packed_state import (
     STATE_PIECES_MAX,
@@ -381,6 +381,16 @@ def test_a_small_blob_cannot_inflate_beyond_what_was_announced(
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak_bytes < BOMB_BYTES // 16
+
+
+def test_a_replica_that_is_too_long_is_refused() -> None:
+    for size, is_fine in ((REPLICA_SIZE_MAX, True), (REPLICA_SIZE_MAX + 1, False)):
+        packed = [1, ["x" * size], [["r", 0, 1, "v"]], [], [], 1]
+        if is_fine:
+            assert unpack_state(packed).registers["r"].value == "v"
+        else:
+            with pytest.raises(MalformedError, match="too long"):
+                unpack_state(packed)
 
 
 def test_joining_pieces_leaves_the_given_ones_alone() -> None:

@@ -28,7 +28,7 @@ from walstore.canon import (
     parse,
 )
 from walstore.crdt import COUNTER_MAX, Run, WalCrdt, Writer, to_ops
-from walstore.crdt.runs import Set
+from walstore.crdt.runs import Drop, Insert, Remove, Set, Verbatim
 from walstore.document import (
     ALLOW_ANY,
     SnapshotRefusedError,
@@ -295,6 +295,42 @@ def test_session_size_max_is_refused_on_read(profile: Profile) -> None:
             assert "session" in refusal(profile, data)
 
 
+@pytest.mark.parametrize("kind", ["anchor", "target", "seen"])
+@every_profile
+def test_replica_size_max_is_refused_on_read(profile: Profile, kind: str) -> None:
+    for size, is_fine in ((limits.REPLICA_SIZE_MAX, True), (limits.REPLICA_SIZE_MAX + 1, False)):
+        other = "x" * size
+        runs: dict[str, Run] = {
+            "anchor": Insert("l", REPLICA, 2, other, 1, "a"),
+            "target": Remove("l", REPLICA, 2, other, 1, 1),
+            "seen": Drop("m", "k", REPLICA, 2, {other: 1}),
+        }
+        data = write(profile, [runs[kind]], HEADER, PLAIN)
+        if is_fine:
+            assert read(profile, data, PLAIN).runs == [runs[kind]]
+        else:
+            assert "replica" in refusal(profile, data)
+
+
+@pytest.mark.parametrize("member", ["id", "after"])
+@every_profile
+def test_id_size_max_is_refused_on_read(profile: Profile, member: str) -> None:
+    for size, is_fine in ((limits.ID_SIZE_MAX, True), (limits.ID_SIZE_MAX + 1, False)):
+        op = {"t": "rmv", "list": "l", "clock": {"c": 1, "r": REPLICA}, "id": "x"}
+        if member == "after":
+            op |= {"t": "ins", "id": f"1@{REPLICA}", "value": "a"}
+        data = write(profile, [Verbatim({**op, member: "x" * size})], HEADER, PLAIN)
+        if is_fine:
+            assert len(read(profile, data, PLAIN).runs) == 1
+        else:
+            assert "id" in refusal(profile, data)
+
+
+def test_a_replica_is_an_author_and_a_session() -> None:
+    longest = f"{AUTHOR.public_key}:{'s' * limits.SESSION_SIZE_MAX}"
+    assert len(longest) == limits.REPLICA_SIZE_MAX
+
+
 @every_profile
 def test_seen_sessions_max_is_refused_on_read(profile: Profile) -> None:
     for size, is_fine in ((limits.SEEN_SESSIONS_MAX, True), (limits.SEEN_SESSIONS_MAX + 1, False)):
@@ -394,9 +430,11 @@ def test_every_limit_is_tested_here() -> None:
         "COUNTER_JUMP_MAX",
         "DATA_DEPTH_MAX",
         "ELEMENT_BYTES_MAX",
+        "ID_SIZE_MAX",
         "MAP_VALUE_DEPTH_MAX",
         "MESSAGE_SIZE_MAX",
         "PULL_ELEMENTS_MAX",
+        "REPLICA_SIZE_MAX",
         "SEEN_SESSIONS_MAX",
         "SESSION_SIZE_MAX",
         "STARFISH_ELEMENT_BYTES_MAX",

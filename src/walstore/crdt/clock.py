@@ -13,6 +13,10 @@ from walstore.errors import UsageError
 
 COUNTER_MAX: Final = 2**53 - 1
 
+# An author key, a colon and a session nonce of up to 128 characters. An id repeats its replica, and
+# a few bytes can name tens of thousands of ids.
+REPLICA_SIZE_MAX: Final = 64 + 1 + 128
+
 
 class Clock(TypedDict):
     """A Lamport counter `c`, ties broken by the replica id `r`."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from walstore.crdt.clock import COUNTER_MAX
+from walstore.crdt.clock import COUNTER_MAX, REPLICA_SIZE_MAX
 from walstore.crdt.convert import to_run
 from walstore.crdt.runs import Delete, Drop, Insert, Put, Remove, Run, Set, Verbatim
 from walstore.errors import MalformedError, UsageError
@@ -239,7 +239,7 @@ def _read_keystroke(replicas: object, row: object) -> Run | None:
     if type(replicas) is not list or type(row) is not list or len(replicas) != 1:
         return None
     replica = replicas[0]
-    if type(replica) is not str:
+    if type(replica) is not str or len(replica) > REPLICA_SIZE_MAX:
         return None
     if len(row) == 7:
         kind, name, author, counter, after, after_counter, values = row
@@ -280,6 +280,8 @@ def _unpack(packed: list[Any]) -> list[Run]:
     for replica in replicas:
         if type(replica) is not str:
             raise _malformed("a replica is not text")
+        if len(replica) > REPLICA_SIZE_MAX:
+            raise _malformed("a replica is too long a text")
     if len(replicas) > 1 and len(set(replicas)) != len(replicas):
         raise _malformed("a replica stands twice in the table")
     runs: list[Run] = []

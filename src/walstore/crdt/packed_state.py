@@ -16,7 +16,7 @@ from __future__ import annotations
 from operator import lt
 from typing import Any, TypeVar
 
-from walstore.crdt.clock import COUNTER_MAX
+from walstore.crdt.clock import COUNTER_MAX, REPLICA_SIZE_MAX
 from walstore.crdt.ops import Json
 from walstore.crdt.packed_list import malformed, pack_list, unpack_list
 from walstore.crdt.state import ListState, MapEntry, Piece, Register, State, join_pieces
@@ -139,6 +139,8 @@ def unpack_state(packed: object) -> State:
 def _check_table(replicas: object) -> None:
     if type(replicas) is not list or not set(map(type, replicas)) <= {str}:
         raise malformed("the table of replicas is not an array of text")
+    if max(map(len, replicas), default=0) > REPLICA_SIZE_MAX:
+        raise malformed("a replica is too long a text")
     if not all(map(lt, replicas, replicas[1:])):
         raise malformed("the table of replicas is not sorted")
 

@@ -23,12 +23,13 @@ from enum import Enum
 from typing import Any, NamedTuple, cast
 
 from walstore.crdt import pack_ops, to_ops, to_runs, unpack_ops
-from walstore.crdt.clock import COUNTER_MAX
-from walstore.crdt.runs import Insert, Remove, Run, Verbatim
+from walstore.crdt.clock import COUNTER_MAX, REPLICA_SIZE_MAX
+from walstore.crdt.runs import Drop, Insert, Remove, Run, Verbatim
 from walstore.errors import MalformedError
 from walstore.wire.limits import (
     BATCH_OPS_MAX,
     BATCH_REMOVES_MAX,
+    ID_SIZE_MAX,
     MESSAGE_SIZE_MAX,
     SEEN_SESSIONS_MAX,
     SESSION_SIZE_MAX,
@@ -219,15 +220,29 @@ def _check_authorship(runs: Sequence[Run], prefix: str) -> None:
         # Whoever removes an element has to name its replica, and that has to fit.
         if len(replica) > size_max:
             raise MalformedError(_WHAT, "a clock's session is not a short text")
+        if _names_too_much(run):
+            raise MalformedError(_WHAT, "an id or a replica is not a short text")
     _check_ids(runs)
+
+
+def _names_too_much(run: Run) -> bool:
+    """Whether a run names a replica whose name is longer than any can be."""
+    if isinstance(run, Insert):
+        return len(run.after_replica) > REPLICA_SIZE_MAX
+    if isinstance(run, Remove):
+        return len(run.target_replica) > REPLICA_SIZE_MAX
+    return isinstance(run, Drop) and max(map(len, run.seen), default=0) > REPLICA_SIZE_MAX
 
 
 def _check_ids(runs: Sequence[Run]) -> None:
     for run in runs:
-        if isinstance(run, Verbatim) and run.op["t"] == "ins":
-            clock = run.op["clock"]
-            if run.op["id"] != f"{clock['c']}@{clock['r']}":
-                raise MalformedError(_WHAT, "an inserted id is not that of its clock")
+        if not isinstance(run, Verbatim) or run.op["t"] not in ("ins", "rmv"):
+            continue
+        op, clock = run.op, run.op["clock"]
+        if op["t"] == "ins" and op["id"] != f"{clock['c']}@{clock['r']}":
+            raise MalformedError(_WHAT, "an inserted id is not that of its clock")
+        if max(len(op["id"]), len(op.get("after", ""))) > ID_SIZE_MAX:
+            raise MalformedError(_WHAT, "an id or a replica is not a short text")
 
 
 def _is_count(value: object) -> bool:

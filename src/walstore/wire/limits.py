@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from walstore.canon import VALUE_DEPTH_MAX
+from walstore.crdt.clock import REPLICA_SIZE_MAX
 
 # The largest element, as canonical JSON text: what a relay takes in one message.
 ELEMENT_BYTES_MAX = 2**20
@@ -41,6 +42,9 @@ COUNTER_JUMP_MAX = 2**32
 
 # Session nonces are 32 hex digits; others' are free text, but not without end.
 SESSION_SIZE_MAX = 128
+
+# The id of an element: a counter, an at sign and a replica.
+ID_SIZE_MAX = len(str(2**53 - 1)) + 1 + REPLICA_SIZE_MAX
 
 # Sessions that one element can report as seen; the rest is reported by later elements.
 SEEN_SESSIONS_MAX = 64
