@@ -88,7 +88,7 @@ def _age(span: Span) -> tuple[int, str]:
 
 def _has(sequence: Sequence, replica: str, counter: int) -> bool:
     if isinstance(sequence, NodeSequence):
-        return element_id(counter, replica) in sequence.nodes
+        return sequence.has(replica, counter)
     return sequence.find(replica, counter) is not None
 
 

@@ -347,6 +347,14 @@ class WalCrdt:
         own = self._maps if maps else {}
         return canonical_text(exchange.canonical_parts(self._registers, self.lists, own))
 
+    def is_same(self, other: WalCrdt, *, maps: bool = True) -> bool:
+        """Whether two documents have the same canonical text, which may be far longer than they."""
+        left, right = (
+            exchange.compared_parts(each._registers, each.lists, each._maps if maps else {})
+            for each in (self, other)
+        )
+        return canonical_text(left) == canonical_text(right)
+
     def clone(self) -> WalCrdt:
         """An independent copy."""
         copy = WalCrdt()

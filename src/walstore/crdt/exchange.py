@@ -16,6 +16,7 @@ from walstore.crdt.maps import ObservedRemoveMap
 from walstore.crdt.nodes import Node, NodeSequence
 from walstore.crdt.ops import Json, fresh
 from walstore.crdt.packed_sequence import PackedSequence
+from walstore.crdt.placeholders import Awaited, normal
 from walstore.crdt.registers import Registers
 from walstore.crdt.sequence import RunSequence
 from walstore.crdt.state import ListState, Piece, Register, State
@@ -45,7 +46,7 @@ def export_state(registers: Registers, lists: Lists, maps: Maps) -> dict[str, An
         "v": 1,
         "regs": {name: _register_entry(entry) for name, entry in registers.entries.items()},
         "lists": {
-            name: [_node_entry(node) for node in _nodes(sequence)]
+            name: [_node_entry(node) for node in _as_nodes(sequence).all()]
             for name, sequence in lists.items()
         },
     }
@@ -62,6 +63,16 @@ def canonical_parts(registers: Registers, lists: Lists, maps: Maps) -> dict[str,
         nodes.sort(key=_node_age)
     if maps:
         parts["maps"] = parts.pop("x")["maps"]
+    return parts
+
+
+def compared_parts(registers: Registers, lists: Lists, maps: Maps) -> dict[str, Any]:
+    """The same in fewer words: what has not come, and was removed, is not spelled out."""
+    parts = export_state(registers, {}, maps)
+    for name, sequence in lists.items():
+        nodes, ranges = _as_nodes(sequence).parted()
+        entries = sorted([_node_entry(node) for node in nodes], key=_node_age)
+        parts["lists"][name] = [entries, [[*each.fields()] for each in normal(ranges)]]
     return parts
 
 
@@ -112,7 +123,7 @@ def from_state(state: State) -> Content:
     lists: Lists = {
         name: PackedSequence(entry, state.counter)
         if entry.nodes is None
-        else _read_list(entry.nodes)
+        else _read_list(entry.nodes, entry.awaited)
         for name, entry in state.lists.items()
         if name != IGNORED_NAME
     }
@@ -127,7 +138,8 @@ def _list_state(sequence: Sequence) -> ListState:
     if isinstance(sequence, NodeSequence):
         sequence = sequence.settled() or sequence
     if isinstance(sequence, NodeSequence):
-        return ListState.of_nodes([_node_entry(node) for node in sequence.nodes.values()])
+        nodes, ranges = sequence.parted()
+        return ListState.of_nodes([_node_entry(node) for node in nodes], normal(ranges))
     return ListState.of_pieces(
         [
             Piece(
@@ -145,11 +157,9 @@ def _list_state(sequence: Sequence) -> ListState:
 
 def _counter_max(registers: Registers, lists: Lists, maps: Maps) -> int:
     counters = [entry.counter for entry in registers.entries.values()]
-    for sequence in lists.values():
-        if isinstance(sequence, RunSequence):
-            counters.append(sequence.high)
-        elif isinstance(sequence, NodeSequence):
-            counters.extend(node.counter for node in sequence.nodes.values())
+    counters.extend(
+        sequence.high for sequence in lists.values() if not isinstance(sequence, PackedSequence)
+    )
     for entries in maps.values():
         for entry in entries.entries.values():
             # What a drop claims to have seen is no clock: it must not use up the counters.
@@ -157,11 +167,10 @@ def _counter_max(registers: Registers, lists: Lists, maps: Maps) -> int:
     return max(counters, default=0)
 
 
-def _nodes(sequence: Sequence) -> Iterable[Node]:
+def _as_nodes(sequence: Sequence) -> NodeSequence:
     if isinstance(sequence, PackedSequence):
         sequence = sequence.opened()
-    nodes = sequence if isinstance(sequence, NodeSequence) else NodeSequence.of(sequence)
-    return nodes.nodes.values()
+    return sequence if isinstance(sequence, NodeSequence) else NodeSequence.of(sequence)
 
 
 def _register_entry(entry: Register) -> dict[str, Any]:
@@ -237,10 +246,12 @@ def _read_register(entry: object) -> Register:
     return Register(counter, replica, _value(fields), _flag(fields, "deleted"))
 
 
-def _read_list(entries: object) -> RunSequence | NodeSequence:
+def _read_list(entries: object, awaited: Iterable[Awaited] = ()) -> RunSequence | NodeSequence:
     if not isinstance(entries, list):
         raise MalformedError(_WHAT, "a list is not an array of nodes")
     nodes = NodeSequence(map(_read_node, entries))
+    if not nodes.await_ranges(awaited):
+        raise MalformedError(_WHAT, "an id stands twice in a list")
     return nodes.settled() or nodes
 
 

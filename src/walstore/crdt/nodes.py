@@ -2,7 +2,9 @@
 
 - Every rule is the format's fold, word for word: unknown anchors, removes before inserts,
   children older than their parents, cycles and free-form ids all have their place.
-- The order is walked with a stack and kept until the next change.
+- The order is walked with a stack and kept. What is newer than everything, as a keystroke is, goes
+  right behind its anchor; any other change has the order walked afresh.
+- What was removed before it came is a range of placeholders, as long as nothing hangs on it.
 - A list comes here when an op breaks the causal shape, and goes back to runs, when it is next
   read, if the shape is whole again.
 """
@@ -10,19 +12,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from operator import attrgetter
 from typing import Any
 
-from walstore.crdt.ids import element_id
+from walstore.crdt.ids import element_id, parse_element_id
 from walstore.crdt.ops import fresh
+from walstore.crdt.placeholders import Awaited, Placeholders
 from walstore.crdt.runs import Insert, Remove, Values, is_character
 from walstore.crdt.sequence import RunSequence
 from walstore.crdt.tree import SPAN_SIZE_MAX, Rows, Span, SpanRow
 
 
 class Node:
-    """One element, or the placeholder of one whose remove came first."""
+    """One element, or the placeholder of one whose remove came first.
 
-    __slots__ = ("after", "counter", "deleted", "id", "pending", "replica", "value")
+    `number` is its place in the order of arrival.
+    """
+
+    __slots__ = ("after", "counter", "deleted", "id", "number", "pending", "replica", "value")
 
     def __init__(
         self,
@@ -41,17 +48,52 @@ class Node:
         self.value = value
         self.deleted = deleted
         self.pending = pending
+        self.number = 0
 
 
 class NodeSequence:
-    """One list, held as nodes by id."""
+    """One list, held as nodes by id.
 
-    __slots__ = ("_order", "nodes")
+    Attributes:
+        nodes: The elements, and those placeholders that something may hang on.
+        awaited: The other placeholders.
+        high: A counter that no clock of the list is above.
+    """
+
+    __slots__ = (
+        "_arrivals",
+        "_is_by_age",
+        "_is_odd",
+        "_live",
+        "_missing",
+        "_order",
+        "_place",
+        "awaited",
+        "high",
+        "nodes",
+    )
 
     def __init__(self, nodes: Iterable[Node] = ()) -> None:
         """Take nodes in order of arrival."""
-        self.nodes = {node.id: node for node in nodes}
+        self.nodes: dict[str, Node] = {}
+        self.awaited = Placeholders()
+        self.high = 0
+        # How many elements and placeholders have arrived.
+        self._arrivals = 0
+        self._is_by_age = False
         self._order: list[Node] | None = None
+        self._live: list[Node] | None = None
+        # With the order: the anchors that are not there, whether the shape is known to be broken,
+        # and where in it the newest node was put.
+        self._missing: set[str] = set()
+        self._is_odd = False
+        self._place = 0
+        for node in {node.id: node for node in nodes}.values():
+            if _as_awaited(node) is not None:
+                self.remove(node.id, node.counter, node.replica)
+            else:
+                self._enter(node)
+                self.high = max(self.high, node.counter)
 
     @classmethod
     def of(cls, runs: RunSequence | None) -> NodeSequence:
@@ -65,13 +107,59 @@ class NodeSequence:
 
     def copy(self) -> NodeSequence:
         """An independent copy."""
-        return NodeSequence(
-            Node(n.id, n.after, n.counter, n.replica, fresh(n.value), n.deleted, n.pending)
-            for n in self.nodes.values()
-        )
+        copy = NodeSequence()
+        copy.nodes = {id: _copied(node) for id, node in self.nodes.items()}
+        copy.awaited = self.awaited.copy()
+        copy.high = self.high
+        copy._arrivals = self._arrivals
+        copy._is_by_age = self._is_by_age
+        return copy
 
     def __len__(self) -> int:
         return len(self.live())
+
+    def all(self) -> list[Node]:
+        """Every element and every placeholder in order of arrival."""
+        waiting = [node for awaited in self.awaited for node in _placeholders(awaited)]
+        return self._by_arrival([*self.nodes.values(), *waiting])
+
+    def parted(self) -> tuple[list[Node], list[Awaited]]:
+        """The nodes in order of arrival, and all that ranges can say of them."""
+        nodes: list[Node] = []
+        ranges = list(self.awaited)
+        for node in self._by_arrival(self.nodes.values()):
+            awaited = _as_awaited(node)
+            if awaited is None:
+                nodes.append(node)
+            else:
+                ranges.append(awaited)
+        return nodes, ranges
+
+    def forget_arrival(self) -> None:
+        """Let everything count as having arrived in the order of the clocks."""
+        self._is_by_age = True
+
+    def await_ranges(self, ranges: Iterable[Awaited]) -> bool:
+        """Begin with placeholders beside the nodes; False if an id stands twice."""
+        for awaited in ranges:
+            if self.awaited.overlaps(awaited):
+                return False
+            lowest = 0 if awaited.step == 1 else awaited.size - 1
+            awaited.number = self._arrivals + lowest
+            self._arrivals += awaited.size
+            self.high = max(self.high, awaited.highest())
+            self.awaited.add(awaited)
+        clocks = map(parse_element_id, self.nodes)
+        return not any(
+            clock is not None and self.awaited.find(clock[1], clock[0]) for clock in clocks
+        )
+
+    def has(self, replica: str, counter: int) -> bool:
+        """Whether an id is known, be it as a placeholder."""
+        return (
+            element_id(counter, replica) in self.nodes
+            or self.awaited.find(replica, counter) is not None
+        )
 
     def insert_run(self, run: Insert) -> None:
         """Fold an insert of several elements."""
@@ -83,54 +171,69 @@ class NodeSequence:
 
     def remove_run(self, run: Remove) -> None:
         """Fold a remove of several elements."""
+        start = 0
         for offset in range(run.size):
-            id = element_id(run.target_counter + offset * run.step, run.target_replica)
-            self.remove(id, run.counter + offset, run.replica)
+            target = run.target_counter + offset * run.step
+            node = self.nodes.get(element_id(target, run.target_replica))
+            if node is not None:
+                self._delete(node)
+            if node is not None or self.awaited.find(run.target_replica, target) is not None:
+                self._await(run, start, offset)
+                start = offset + 1
+        self._await(run, start, run.size)
 
     def join(self, other: NodeSequence) -> None:
         """Take in every node of another list."""
         for node in other.nodes.values():
-            known = self.nodes.get(node.id)
-            if not node.pending:
-                self.insert(node.id, node.after, node.counter, node.replica, fresh(node.value))
-            elif known is not None and known.pending and _age(node) < _age(known):
-                # Of two placeholders the older clock stays, whichever side it comes from.
-                known.counter, known.replica = node.counter, node.replica
-                self._order = None
+            if node.pending:
+                self._join_placeholder(node)
+                continue
+            self.insert(node.id, node.after, node.counter, node.replica, fresh(node.value))
             if node.deleted:
                 self.remove(node.id, node.counter, node.replica)
+        for awaited in other.awaited:
+            for node in _placeholders(awaited):
+                self._join_placeholder(node)
 
     def insert(self, id: str, after: str, counter: int, replica: str, value: Any) -> None:
         """Fold one insert."""
-        node = self.nodes.get(id)
+        node = self.nodes.get(id) or self._called(id)
         if node is None:
-            self.nodes[id] = Node(id, after, counter, replica, value)
+            node = Node(id, after, counter, replica, value)
+            self._enter(node)
+            self._put(node)
         elif node.pending:
             node.after = after
             node.counter = counter
             node.replica = replica
             node.value = value
             node.pending = False
-        else:
-            return
-        self._order = None
+            self._order = self._live = None
+        self.high = max(self.high, counter)
 
     def remove(self, id: str, counter: int, replica: str) -> None:
         """Fold one remove."""
         node = self.nodes.get(id)
-        if node is None:
-            self.nodes[id] = Node(id, "", counter, replica, None, deleted=True, pending=True)
-            self._order = None
-        else:
-            node.deleted = True
+        if node is not None:
+            self._delete(node)
+            return
+        target = parse_element_id(id)
+        if target is not None:
+            self.remove_run(Remove("", replica, counter, target[1], target[0]))
+            return
+        self._enter(Node(id, "", counter, replica, None, deleted=True, pending=True))
+        self._order = self._live = None
+        self.high = max(self.high, counter)
 
     def in_order(self) -> Iterator[Node]:
         """The nodes that the head reaches, removed ones too, in order."""
         return iter(self._walk())
 
     def live(self) -> list[Node]:
-        """The nodes that show, in order."""
-        return [node for node in self._walk() if not node.deleted]
+        """The nodes that show, in order; to be read only."""
+        if self._live is None:
+            self._live = [node for node in self._walk() if not node.deleted]
+        return self._live
 
     def values(self) -> list[Any]:
         """The live values in order, copied."""
@@ -142,7 +245,9 @@ class NodeSequence:
 
     def has_replica(self, replica: str) -> bool:
         """Whether any element is of a replica."""
-        return any(node.replica == replica for node in self.nodes.values())
+        return any(node.replica == replica for node in self.nodes.values()) or any(
+            awaited.remover == replica for awaited in self.awaited
+        )
 
     def is_text(self) -> bool:
         """Whether every live value is a character."""
@@ -154,6 +259,7 @@ class NodeSequence:
 
     def find(self, id: str) -> tuple[int, bool] | None:
         """Where an element is: the number of live elements before it, and whether it is live."""
+        self._called(id)
         position = 0
         for node in self._walk():
             if node.id == id:
@@ -164,9 +270,100 @@ class NodeSequence:
     def settled(self) -> RunSequence | None:
         """The same list as runs, if every op of it keeps the causal shape."""
         order = self._walk()
-        if len(order) < len(self.nodes) or not all(map(self._is_regular, order)):
+        if self._is_odd:
             return None
-        return RunSequence(_rows_of(order), _arrivals_of(self.nodes.values()))
+        if self.awaited or len(order) < len(self.nodes) or not all(map(self._is_regular, order)):
+            self._is_odd = True
+            return None
+        return RunSequence(_rows_of(order), _arrivals_of(self.all()))
+
+    # ── inside ─────────────────────────────────────────────────────────────────────────
+
+    def _by_arrival(self, nodes: Iterable[Node]) -> list[Node]:
+        return sorted(nodes, key=_age if self._is_by_age else attrgetter("number"))
+
+    def _enter(self, node: Node) -> None:
+        node.number = self._arrivals
+        self._arrivals += 1
+        self.nodes[node.id] = node
+
+    def _delete(self, node: Node) -> None:
+        if not node.deleted:
+            node.deleted = True
+            self._live = None
+
+    def _await(self, run: Remove, start: int, end: int) -> None:
+        """Hold the place of what a remove names from an offset to another: none of it is here."""
+        size = end - start
+        if not size:
+            return
+        # Of a range that goes down, the last one has the lowest id.
+        lowest = start if run.step == 1 else end - 1
+        self.awaited.add(
+            Awaited(
+                run.target_replica,
+                run.target_counter + lowest * run.step,
+                size,
+                run.replica,
+                run.counter + lowest,
+                run.step,
+                self._arrivals + lowest - start,
+            )
+        )
+        self._arrivals += size
+        self.high = max(self.high, run.counter + end - 1)
+        self._is_odd = True
+        if self._missing:
+            # Something may hang on one of them, and show from now on.
+            self._order = self._live = None
+
+    def _called(self, id: str) -> Node | None:
+        """A placeholder as a node of its own, because it matters now; None if there is none."""
+        clock = parse_element_id(id) if self.awaited else None
+        awaited = None if clock is None else self.awaited.take(clock[1], clock[0])
+        if awaited is None:
+            return None
+        node = self.nodes[id] = _placeholders(awaited)[0]
+        self._order = self._live = None
+        return node
+
+    def _join_placeholder(self, node: Node) -> None:
+        """Take in a placeholder of another list; of two the older clock stays."""
+        known, target = self.nodes.get(node.id), parse_element_id(node.id)
+        if known is not None and known.pending and _age(node) < _age(known):
+            known.counter, known.replica = node.counter, node.replica
+            self._order = self._live = None
+        elif known is None and target is not None:
+            mine = self.awaited.find(target[1], target[0])
+            if mine is not None and (node.counter, node.replica) < mine.clock_of(target[0]):
+                self.awaited.take(target[1], target[0])
+        if node.deleted:
+            self.remove(node.id, node.counter, node.replica)
+
+    def _put(self, node: Node) -> None:
+        """Put a new node into the order, if it is known and that is simple."""
+        order = self._order
+        if order is None or node.id in self._missing or node.counter <= self.high:
+            self._order = self._live = None
+            return
+        place = 0
+        if node.after:
+            anchor = self.nodes.get(node.after)
+            if anchor is None:
+                self._missing.add(node.after)
+                if self._called(node.after) is None:
+                    self._is_odd = True
+                return
+            if self._place < len(order) and order[self._place] is anchor:
+                place = self._place + 1
+            else:
+                try:
+                    place = order.index(anchor) + 1
+                except ValueError:
+                    return  # The anchor itself hangs on what is missing.
+        order.insert(place, node)
+        self._place = place
+        self._live = None
 
     def _walk(self) -> list[Node]:
         """The nodes that the head reaches, depth first, newest sibling first."""
@@ -174,6 +371,11 @@ class NodeSequence:
             children: dict[str, list[Node]] = {}
             for node in self.nodes.values():
                 children.setdefault(node.after, []).append(node)
+            missing = [after for after in children if after and after not in self.nodes]
+            for after in missing:
+                called = self._called(after)
+                if called is not None:
+                    children.setdefault("", []).append(called)
             for siblings in children.values():
                 # Ascending, because the stack hands out the last one first.
                 if len(siblings) > 1:
@@ -187,6 +389,9 @@ class NodeSequence:
                 if below is not None:
                     stack.extend(below)
             self._order = order
+            self._missing = {after for after in missing if after not in self.nodes}
+            self._is_odd = False
+            self._place = 0
         return self._order
 
     def _is_regular(self, node: Node) -> bool:
@@ -200,6 +405,32 @@ class NodeSequence:
 
 def _age(node: Node) -> tuple[int, str, str]:
     return node.counter, node.replica, node.id
+
+
+def _copied(node: Node) -> Node:
+    copy = Node(node.id, node.after, node.counter, node.replica, fresh(node.value))
+    copy.deleted, copy.pending, copy.number = node.deleted, node.pending, node.number
+    return copy
+
+
+def _as_awaited(node: Node) -> Awaited | None:
+    """A placeholder as a range of one; None if the node is more than that."""
+    clock = parse_element_id(node.id) if node.pending and node.deleted else None
+    if clock is None or node.after or node.value is not None:
+        return None
+    return Awaited(clock[1], clock[0], 1, node.replica, node.counter, 1, node.number)
+
+
+def _placeholders(awaited: Awaited) -> list[Node]:
+    """Placeholders as nodes."""
+    nodes: list[Node] = []
+    for offset in range(awaited.size):
+        id = element_id(awaited.first + offset, awaited.replica)
+        moved = offset * awaited.step
+        node = Node(id, "", awaited.counter + moved, awaited.remover, None, True, True)
+        node.number = awaited.number + moved
+        nodes.append(node)
+    return nodes
 
 
 def _nodes_of(span: Span, first: int, past: int) -> Iterator[Node]:

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from walstore.crdt.clock import COUNTER_MAX, REPLICA_SIZE_MAX
 from walstore.crdt.ops import Json
 from walstore.crdt.packed_list import malformed, pack_list, unpack_list
+from walstore.crdt.placeholders import Awaited, normal
 from walstore.crdt.state import ListState, MapEntry, Piece, Register, State, join_pieces
 from walstore.errors import UsageError
 
@@ -64,6 +65,8 @@ def pack_state(state: State, *, keep_removed: bool = True) -> list[Any]:
     for name, entry in _sorted_items(state.lists):
         if entry.is_regular:
             lists.append([name, *pack_list(pieces[name], table, keep_removed=keep_removed)])
+        elif entry.awaited:
+            lists.append([name, entry.nodes, _awaited_rows(entry.awaited)])
         else:
             lists.append([name, entry.nodes])
     registers = [
@@ -71,6 +74,17 @@ def pack_state(state: State, *, keep_removed: bool = True) -> list[Any]:
     ]
     maps = [_map_row(name, state.maps[name], table) for name in sorted(state.maps)]
     return [STATE_VERSION, replicas, registers, lists, maps, state.counter]
+
+
+def _awaited_rows(ranges: list[Awaited]) -> list[list[Any]]:
+    """Ranges by their two replicas, in order."""
+    rows: list[list[Any]] = []
+    for replica, remover, first, size, counter, step in [each.fields() for each in normal(ranges)]:
+        if not rows or rows[-1][:2] != [replica, remover]:
+            rows.append([replica, remover, []])
+        # Even for clocks that count down, odd for clocks that count up.
+        rows[-1][2] += [first, 2 * size - (step == 1), counter]
+    return rows
 
 
 def _sorted_items(entries: dict[str, _T]) -> list[tuple[str, _T]]:
@@ -173,13 +187,44 @@ def _lists(rows: list[list[Any]], replicas: list[str]) -> dict[str, ListState]:
             lists[row[0]] = unpack_list(row[1:], replicas)
             removed += row[2]
             pieces += row[4]
-        elif len(row) == 2 and type(row[1]) is list and set(map(type, row[1])) <= {dict}:
-            lists[row[0]] = ListState.of_nodes(row[1])
+        elif 2 <= len(row) <= 3 and type(row[1]) is list and set(map(type, row[1])) <= {dict}:
+            awaited = _awaited(row[2]) if len(row) == 3 else []
+            lists[row[0]] = ListState.of_nodes(row[1], awaited)
         else:
             raise malformed("a list is neither regular nor an array of nodes")
     if removed > STATE_REMOVED_MAX or pieces > STATE_PIECES_MAX:
         raise malformed("lists claim more pieces or removed elements than a state may have")
     return lists
+
+
+def _awaited(rows: object) -> list[Awaited]:
+    if type(rows) is not list or not rows:
+        raise malformed("what a list awaits is not an array of rows")
+    ranges: list[Awaited] = []
+    for row in rows:
+        if type(row) is not list or len(row) != 3:
+            raise malformed("what a list awaits has not three entries")
+        replica, remover, numbers = row
+        _check_replica(replica)
+        _check_replica(remover)
+        if type(numbers) is not list or not set(map(type, numbers)) <= {int} or len(numbers) % 3:
+            raise malformed("what a list awaits is not in whole numbers")
+        for first, folded, counter in zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True):
+            size, step = (folded + 1) // 2, 1 if folded % 2 else -1
+            last = counter + (size - 1) * step
+            if size < 1 or min(first, counter, last) < 1:
+                raise malformed("what a list awaits is below 1")
+            if max(first + size - 1, counter, last) > COUNTER_MAX:
+                raise malformed("what a list awaits is above 2^53 - 1")
+            ranges.append(Awaited(replica, first, size, remover, counter, step, 0))
+    if _awaited_rows(ranges) != rows:
+        raise malformed("what a list awaits is not written in its one form")
+    return ranges
+
+
+def _check_replica(replica: object) -> None:
+    if type(replica) is not str or len(replica) > REPLICA_SIZE_MAX:
+        raise malformed("a replica is not a short text")
 
 
 def _map(row: list[Any], replicas: list[str]) -> dict[str, MapEntry]:

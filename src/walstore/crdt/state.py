@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from walstore.crdt.ops import Json
+from walstore.crdt.placeholders import Awaited, normal
 from walstore.crdt.runs import Record, Values
 from walstore.crdt.tree import Rows
 
@@ -81,9 +82,10 @@ class ListState(Record):
         visible: The live values in document order, a `str` if they are all single code points;
             None if the list is irregular, because only the fold knows its order.
         nodes: The version-1 nodes of an irregular list; None if the list is regular.
+        awaited: Those of its elements that were removed and have not come.
     """
 
-    __slots__ = ("_decode", "_pieces", "nodes", "visible")
+    __slots__ = ("_decode", "_pieces", "awaited", "nodes", "visible")
     __match_args__ = ("visible", "nodes")
 
     def __init__(
@@ -95,6 +97,7 @@ class ListState(Record):
     ) -> None:
         self.visible = visible
         self.nodes = nodes
+        self.awaited: list[Awaited] = []
         self._pieces = pieces
         self._decode = decode
 
@@ -104,9 +107,11 @@ class ListState(Record):
         return ListState(join_values(p.values for p in pieces if not p.deleted), pieces, None, None)
 
     @staticmethod
-    def of_nodes(nodes: list[dict[str, Any]]) -> ListState:
+    def of_nodes(nodes: list[dict[str, Any]], awaited: Iterable[Awaited] = ()) -> ListState:
         """An irregular list."""
-        return ListState(None, None, nodes, None)
+        state = ListState(None, None, nodes, None)
+        state.awaited = list(awaited)
+        return state
 
     @staticmethod
     def deferred(visible: Values, decode: Callable[[], Rows]) -> ListState:
@@ -156,7 +161,8 @@ class ListState(Record):
 
     def _fields(self) -> tuple[object, ...]:
         # How a list is cut into pieces is no part of its state.
-        return (self.nodes, join_pieces(self.pieces) if self.is_regular else None)
+        awaited = [each.fields() for each in normal(self.awaited)]
+        return (self.nodes, awaited, join_pieces(self.pieces) if self.is_regular else None)
 
 
 class State(Record):

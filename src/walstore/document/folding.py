@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from walstore.canon import Json
 from walstore.crdt import WalCrdt
-from walstore.crdt.nodes import Node, NodeSequence
+from walstore.crdt.nodes import NodeSequence
 from walstore.crdt.packed_state import StateTooLargeError
 from walstore.document.entries import Entry
 from walstore.document.events import Fork, Gap, Rejection
@@ -283,9 +283,4 @@ def _sort_nodes(crdt: WalCrdt) -> None:
     """Forget in which order the elements of irregular lists came: it is lost when they are kept."""
     for sequence in crdt.lists.values():
         if isinstance(sequence, NodeSequence):
-            nodes = sorted(sequence.nodes.values(), key=_age)
-            sequence.nodes = {node.id: node for node in nodes}
-
-
-def _age(node: Node) -> tuple[int, str, str]:
-    return node.counter, node.replica, node.id
+            sequence.forget_arrival()

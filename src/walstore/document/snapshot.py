@@ -315,7 +315,7 @@ def same_state(fold: WalCrdt, snapshot: Snapshot) -> bool:
     """Whether a log's fold is what a snapshot holds."""
     # A peer that knows no sessions knows no maps either, and cannot be held to them.
     maps = snapshot.seqs is not None
-    return fold.canonical_state(maps=maps) == snapshot.crdt.canonical_state(maps=maps)
+    return fold.is_same(snapshot.crdt, maps=maps)
 
 
 def _counter(value: object) -> int:

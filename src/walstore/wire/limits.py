@@ -19,7 +19,7 @@ STARFISH_ELEMENT_BYTES_MAX = 60 * 1024
 # Version-1 ops, or packed rows, in one batch: bounds the time that one element can take.
 BATCH_OPS_MAX = 4096
 
-# Elements that one packed batch removes; each unknown one costs a reader a placeholder.
+# Elements that one packed batch removes: each of them is looked up.
 BATCH_REMOVES_MAX = 2**16
 
 # The depth of `data`: what the stock server takes in a body, less the body itself.
