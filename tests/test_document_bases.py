@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from walstore.document.bases import Edit, ListBase
+from walstore.document.bases import Edit, ListBase, composed
 
 
 @st.composite
@@ -65,6 +65,26 @@ def test_following_edits_at_once_is_following_them_one_by_one(
     for position, removed, inserted in at_once:
         one_by_one.shift(position + moved, removed, inserted)
         moved += inserted - removed
+    assert places(together) == places(one_by_one)
+
+
+changes_in_a_row = st.lists(
+    st.tuples(st.integers(0, 30), st.integers(0, 5), st.integers(0, 3)), min_size=1, max_size=12
+)
+
+
+@given(edits(12), changes_in_a_row)
+def test_what_changes_come_to_is_followed_as_they_are(since: list[Edit], drawn: list[Edit]) -> None:
+    together, one_by_one = shown(since), shown(since)
+    length = 12 + sum(inserted - removed for _, removed, inserted in since)
+    changes: list[Edit] = []
+    for place, gone, inserted in drawn:
+        position = min(place, length)
+        removed = min(gone, length - position)
+        changes.append((position, removed, inserted))
+        one_by_one.shift(position, removed, inserted)
+        length += inserted - removed
+    together.shift_all(composed(changes))
     assert places(together) == places(one_by_one)
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 from weakref import ref
 
+from walstore.crdt.sequence import RunSequence
 from walstore.reconcile import Hunk, apply_to_items, apply_to_text
 
 Shown: TypeAlias = str | tuple[Any, ...]
@@ -27,6 +28,10 @@ _EDITS_MAX = 256
 
 # Of those, as many as are made in the value to read it: each copies it.
 _EDITS_READ_MAX = 8
+
+# Changes that are followed one after the other, each by a look at all that was shown. Of more it is
+# worked out first what they come to.
+_CHANGES_MAX = 4
 
 # First shown position, size, first position by now.
 Segment: TypeAlias = tuple[int, int, int]
@@ -227,6 +232,14 @@ class Bases:
         for base in self._held(name):
             base.shift(position, removed, inserted)
 
+    def follow(self, name: str, changes: Sequence[Edit]) -> None:
+        """Let every base of a list follow changes, each of what those before it leave."""
+        if len(changes) > _CHANGES_MAX and self._held(name):
+            self.shift_all(name, composed(changes))
+            return
+        for change in changes:
+            self.shift(name, *change)
+
     def shift_all(self, name: str, edits: Sequence[Edit]) -> None:
         """Let every base of a list follow several changes, ascending and not overlapping."""
         for base in self._held(name):
@@ -246,6 +259,38 @@ class Bases:
             if base is not mine:
                 base.shift(position, removed, len(inserted))
         mine.edit(position, removed, inserted)
+
+
+def composed(changes: Sequence[Edit]) -> list[Edit]:
+    """Changes, each of what those before it leave, as edits of what was there before all of them.
+
+    The edits are ascending and do not overlap.
+    """
+    # A list of as many elements as can matter has the changes made in it.
+    size = max(position for position, _, _ in changes) + sum(gone for _, gone, _ in changes)
+    before, after = "before", "after"
+    elements = RunSequence()
+    if size:
+        elements.insert_at(0, " " * size, before, 1)
+    counter = size + 1
+    for position, removed, inserted in changes:
+        elements.remove_at(position, removed)
+        if inserted:
+            elements.insert_at(position, " " * inserted, after, counter)
+            counter += inserted
+    edits: list[Edit] = []
+    kept = come = 0
+    for span in elements.spans():
+        if span.replica == after:
+            come += span.live
+        elif span.live:
+            start = span.counter - 1
+            if start > kept or come:
+                edits.append((kept, start - kept, come))
+            kept, come = start + span.live, 0
+    if kept < size or come:
+        edits.append((kept, size - kept, come))
+    return edits
 
 
 def edited_base(

@@ -30,7 +30,7 @@ from walstore.crdt import (
 )
 from walstore.crdt.elements import Ids
 from walstore.crdt.runs import is_character
-from walstore.document.bases import Bases, ListBase, Shown, edited_base
+from walstore.document.bases import Bases, Edit, ListBase, Shown, edited_base
 from walstore.document.differences import changed_list, changed_values
 from walstore.document.realignment import edits_between, keys_of
 from walstore.document.view import View, frozen, thawed
@@ -537,11 +537,14 @@ class Content:
 
     def follow(self, changes: Sequence[Change]) -> None:
         """Keep up with what a fold of others' edits has changed."""
+        self.version += len(changes)
+        edits: dict[str, list[Edit]] = {}
         for change in changes:
-            self.version += 1
             if isinstance(change, ListChanged):
-                size = len(change.inserted)
-                self._bases.shift(change.list, change.position, change.removed, size)
+                edit = change.position, change.removed, len(change.inserted)
+                edits.setdefault(change.list, []).append(edit)
+        for name, of_list in edits.items():
+            self._bases.follow(name, of_list)
 
     def recorded(self) -> list[Run]:
         """What was recorded and not taken yet."""
