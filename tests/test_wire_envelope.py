@@ -268,6 +268,16 @@ def test_batch_ops_max_is_refused_on_read(profile: Profile) -> None:
     assert "more than" in refusal(profile, write(profile, sets(count + 1), HEADER, PLAIN))
 
 
+def test_batch_ops_max_counts_the_runs_of_a_stretch() -> None:
+    def typed(count: int) -> dict[str, Any]:
+        row = [7, "l", 0, 1, "x" * count, [1] * count, [0, *[-1] * (count - 1)]]
+        return outer_packed({"ops": [[""], row]}, AUTHOR.public_key, HEADER)
+
+    most = limits.BATCH_OPS_MAX
+    assert len(read(Profile.PACKED, typed(most), PLAIN).runs) == most
+    assert "runs" in refusal(Profile.PACKED, typed(most + 1))
+
+
 def test_batch_removes_max_is_refused_on_read() -> None:
     def removing(*sizes: int) -> dict[str, Any]:
         rows, counter = [], 1

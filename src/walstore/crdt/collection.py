@@ -96,13 +96,7 @@ def _nearest(sequence: Sequence | None, replica: str, counter: int) -> int:
     """The highest counter of a replica below another one that is in a list, else 0."""
     if isinstance(sequence, NodeSequence):
         return max([node.counter for node in _regular(sequence, replica, counter)], default=0)
-    spans = () if sequence is None else sequence.spans()
-    lasts = [
-        min(span.counter + len(span.values), counter) - 1
-        for span in spans
-        if span.replica == replica and span.counter < counter
-    ]
-    return max(lasts, default=0)
+    return 0 if sequence is None else sequence.last_below(replica, counter)
 
 
 def _regular(sequence: NodeSequence, replica: str, counter: int) -> Iterator[Node]:

@@ -55,6 +55,7 @@ class WalCrdt:
     """Registers, lists and maps by name."""
 
     __slots__ = (
+        "_befores",
         "_maps",
         "_registers",
         "counter",
@@ -77,6 +78,8 @@ class WalCrdt:
         self.horizon = 0
         # Whether elements of a replica that are not here never come, whatever their counter.
         self.is_cut_off: Callable[[str], bool] = _never
+        # What lists of nodes showed before the runs that are being folded.
+        self._befores: dict[str, list[Node]] = {}
         # The inserts whose anchor was gone, for somebody to take note of.
         self.displaced: list[Insert] = []
 
@@ -129,6 +132,9 @@ class WalCrdt:
             with CollectorPaused():
                 runs = self._build_lists(runs, changes)
         lists = self.lists
+        if self._befores:
+            # Left over from runs that could not be folded to the end.
+            self._befores = {}
         for run in runs:
             # The two kinds that a key-press makes come first.
             if isinstance(run, Insert):
@@ -149,6 +155,8 @@ class WalCrdt:
                 self._fold_entry(run, changes)
             if last > self.counter:
                 self.counter = last
+        if self._befores:
+            self._compare(changes)
 
     def join(self, other: WalCrdt) -> None:
         """Take in everything that another document holds; the other one stays as it is."""
@@ -265,7 +273,7 @@ class WalCrdt:
         if sequence is None or not 0 <= position < len(sequence):
             raise IndexError(f"no position {position} in the list {name!r}")
         if isinstance(sequence, NodeSequence):
-            return sequence.ids()[position]
+            return sequence.live()[position].id
         return element_id(*sequence.clock_at(position))
 
     def position_of(self, name: str, id: str) -> int | None:
@@ -559,7 +567,7 @@ class WalCrdt:
         if isinstance(sequence, RunSequence) and sequence.insert_run(run, changes):
             return
         if 0 < run.after_counter <= self._horizon_of(run.after_replica):
-            moved_run = moved(run, self._settled(run.list))
+            moved_run = moved(run, self._opened(run.list))
             if moved_run is not None:
                 self.displaced.append(run)
                 self._insert(moved_run, changes)
@@ -613,14 +621,21 @@ class WalCrdt:
     def _fold_nodes(
         self, name: str, fold: Callable[[NodeSequence], None], changes: list[Change] | None
     ) -> None:
-        """Fold what breaks the causal shape, noting by comparison what it changed."""
+        """Fold what breaks the causal shape; what all of it changed is found by comparison."""
         nodes = self._opened(name)
         if not isinstance(nodes, NodeSequence):
             nodes = self.lists[name] = NodeSequence.of(nodes)
-        before = None if changes is None else nodes.live()
+        if changes is not None and name not in self._befores:
+            self._befores[name] = nodes.live()
         fold(nodes)
-        if changes is not None and before is not None:
-            changes.extend(_difference(name, before, nodes.live()))
+
+    def _compare(self, changes: list[Change] | None) -> None:
+        """Note what was changed in lists of nodes, once for each list."""
+        befores, self._befores = self._befores, {}
+        for name, before in befores.items():
+            nodes = self.folded[name]
+            if changes is not None and isinstance(nodes, NodeSequence):
+                changes.extend(_differences(name, before, nodes.live()))
 
     def _join_list(self, name: str, theirs: Sequence) -> None:
         if name not in self.lists:
@@ -644,8 +659,27 @@ def _never(replica: str) -> bool:
     return False
 
 
-def _difference(name: str, before: list[Node], after: list[Node]) -> Iterator[Change]:
-    """One delta from one order of live nodes to another."""
+def _differences(name: str, before: list[Node], after: list[Node]) -> Iterator[Change]:
+    """The deltas from one order of live nodes to another: each that stays is left alone."""
+    start, end = _common_ends(before, after)
+    before, after = before[start : len(before) - end], after[start : len(after) - end]
+    stay = {node.id for node in before}.intersection([node.id for node in after])
+    old = new = 0
+    while old < len(before) or new < len(after):
+        past_old, past_new = _past(before, old, stay), _past(after, new, stay)
+        if past_old == old and past_new == new:
+            if before[old] is after[new]:
+                old, new = old + 1, new + 1
+                continue
+            # What stays has moved: the rest is told at once.
+            past_old, past_new = len(before), len(after)
+        inserted = [fresh(node.value) for node in after[new:past_new]]
+        yield ListChanged(name, start + new, past_old - old, inserted)
+        old, new = past_old, past_new
+
+
+def _common_ends(before: list[Node], after: list[Node]) -> tuple[int, int]:
+    """How many nodes two orders have in common at the head, and at the end."""
     shorter = min(len(before), len(after))
     start = 0
     while start < shorter and before[start] is after[start]:
@@ -653,7 +687,11 @@ def _difference(name: str, before: list[Node], after: list[Node]) -> Iterator[Ch
     end = 0
     while end < shorter - start and before[-1 - end] is after[-1 - end]:
         end += 1
-    removed = len(before) - end - start
-    inserted = [fresh(node.value) for node in after[start : len(after) - end]]
-    if removed or inserted:
-        yield ListChanged(name, start, removed, inserted)
+    return start, end
+
+
+def _past(nodes: list[Node], place: int, stay: set[str]) -> int:
+    """The place of the first node, from a place on, that stays."""
+    while place < len(nodes) and nodes[place].id not in stay:
+        place += 1
+    return place

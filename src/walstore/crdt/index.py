@@ -53,6 +53,15 @@ class SpanIndex:
             return self._span(block, place)
         return self._span(block + 1, 0) if block + 1 < len(self._blocks) else None
 
+    def last_before(self, counter: int) -> Span | None:
+        """The span with the highest start below a counter, or None."""
+        block, place = self._find_start(counter)
+        if not place:
+            block -= 1
+            if block < 0:
+                return None
+        return self._span(block, place - 1)
+
     def add(self, span: Span) -> None:
         """Enter a span."""
         start = span.counter

@@ -130,6 +130,12 @@ class RunSequence:
             return self.tree.position(span), False
         return self.tree.position(span) + counter - span.counter, True
 
+    def last_below(self, replica: str, counter: int) -> int:
+        """The highest counter of a replica's elements below another one, else 0."""
+        index = self._indexes.get(replica)
+        span = index.last_before(counter) if index is not None else None
+        return 0 if span is None else min(span.counter + len(span.values), counter) - 1
+
     def spans(self) -> Iterator[Span]:
         """Every span in document order, removed ones too."""
         return self.tree.spans()

@@ -6,8 +6,8 @@
 - A span is a stretch of elements of one replica with consecutive counters, each chained to the
   one before, all live or all removed. It is at most `SPAN_SIZE_MAX` long, so that an edit
   inside it copies little.
-- Every node knows how many live elements are below it (`live`) and a lower bound of the
-  counters of the spans below it (`low`), which lets a search for an older span skip it.
+- Every node knows how many live elements are below it (`live`) and a lower bound of the first
+  clocks of the spans below it (`low`), which lets a search for an older span skip it.
 - Spans are never empty, and a leaf in the tree never is, except the root of an empty list.
 - A tree that is made at once begins as `Rows`: the spans of a leaf are made when the leaf is used
   for the first time. Most of a large list is never touched.
@@ -28,6 +28,12 @@ WIDTH_MAX: Final = 16
 # Rows start three quarters full, so that the first edits do not split each of them.
 _WIDTH_FIRST: Final = 12
 
+
+# A clock as it sorts: counter and replica.
+Age: TypeAlias = tuple[int, str]
+
+# Above every clock.
+_NEVER: Final = (COUNTER_MAX + 1, "")
 
 # What a span is made of: replica, counter, the same of its anchor, values, live count.
 SpanRow: TypeAlias = tuple[str, int, str, int, Values, int]
@@ -179,7 +185,7 @@ class Leaf:
     __slots__ = ("_first", "_rows", "live", "low", "parent", "spans")
 
     live: int
-    low: int
+    low: Age
 
     def __init__(self, spans: list[Span], rows: Rows | None = None, first: int = 0) -> None:
         """Take spans, or those that rows will make from a first one on."""
@@ -192,7 +198,8 @@ class Leaf:
         else:
             end = first + _WIDTH_FIRST
             self.live = sum(rows.lives[first:end])
-            self.low = min(rows.stamps[first:end]) // len(rows.table)
+            counter, rank = divmod(min(rows.stamps[first:end]), len(rows.table))
+            self.low = counter, rows.table[rank]
 
     def unpack(self) -> None:
         """Make the spans, if that was not done yet."""
@@ -212,12 +219,12 @@ class Leaf:
 
     def adopt(self) -> None:
         """Take the spans as one's own and count them afresh."""
-        live, low = 0, COUNTER_MAX
+        live, low = 0, _NEVER
         for span in self.spans:
             span.leaf = self
             live += span.live
-            if span.counter < low:
-                low = span.counter
+            if span.counter <= low[0]:
+                low = min(low, (span.counter, span.replica))
         self.live = live
         self.low = low
 
@@ -228,7 +235,7 @@ class Branch:
     __slots__ = ("children", "live", "low", "parent")
 
     live: int
-    low: int
+    low: Age
 
     def __init__(self, children: list[Node]) -> None:
         self.parent: Branch | None = None
@@ -237,7 +244,7 @@ class Branch:
 
     def adopt(self) -> None:
         """Take the children as one's own and count them afresh."""
-        live, low = 0, COUNTER_MAX
+        live, low = 0, _NEVER
         for child in self.children:
             child.parent = self
             live += child.live
@@ -339,7 +346,7 @@ class Tree:
         place = leaf.spans.index(span) + 1
         if place < len(leaf.spans):
             return leaf.spans[place]
-        next_leaf = _next_leaf(leaf, COUNTER_MAX)
+        next_leaf = _next_leaf(leaf, _NEVER)
         return None if next_leaf is None else next_leaf.spans[0]
 
     def leaves(self) -> Iterator[Leaf]:
@@ -373,15 +380,15 @@ class Tree:
         spans = leaf.spans
         spans.insert(index, span)
         span.leaf = leaf
-        live, counter = span.live, span.counter
+        live, age = span.live, (span.counter, span.replica)
         leaf.live += live
-        if counter < leaf.low:
-            leaf.low = counter
+        if age < leaf.low:
+            leaf.low = age
         branch = leaf.parent
         while branch is not None:
             branch.live += live
-            if counter < branch.low:
-                branch.low = counter
+            if age < branch.low:
+                branch.low = age
             branch = branch.parent
         if len(spans) > WIDTH_MAX:
             self._split_leaf(leaf)
@@ -430,7 +437,7 @@ class Tree:
                 if span.counter < counter or (span.counter == counter and span.replica < replica):
                     return node, index
                 index += 1
-            node, index = _next_leaf(node, counter), 0
+            node, index = _next_leaf(node, (counter, replica)), 0
         last = self.last_leaf()
         return last, len(last.spans)
 
@@ -446,7 +453,7 @@ class Tree:
             if isinstance(node, Leaf):
                 node.unpack()
                 assert all(span.leaf is node for span in node.spans)
-                assert all(span.counter >= node.low for span in node.spans)
+                assert all((span.counter, span.replica) >= node.low for span in node.spans)
                 assert node.live == sum(span.live for span in node.spans)
                 assert len(node.spans) <= WIDTH_MAX
                 assert node.spans or node is self.root
@@ -480,21 +487,21 @@ class Tree:
             self._insert_beside(parent, beside)
 
 
-def _next_leaf(leaf: Leaf, counter: int) -> Leaf | None:
-    """The next leaf to the right that may hold a span with a first counter up to `counter`."""
+def _next_leaf(leaf: Leaf, age: Age) -> Leaf | None:
+    """The next leaf to the right that may hold a span whose first clock is below a clock."""
     node: Node = leaf
     parent = node.parent
     while parent is not None:
         siblings = parent.children
         for index in range(siblings.index(node) + 1, len(siblings)):
-            if siblings[index].low <= counter:
-                return _descend(siblings[index], counter)
+            if siblings[index].low < age:
+                return _descend(siblings[index], age)
         node, parent = parent, parent.parent
     return None
 
 
-def _descend(node: Node, counter: int) -> Leaf:
+def _descend(node: Node, age: Age) -> Leaf:
     while isinstance(node, Branch):
-        node = next(child for child in node.children if child.low <= counter)
+        node = next(child for child in node.children if child.low < age)
     node.unpack()
     return node

@@ -136,7 +136,7 @@ class Writer(Hand):
         if not isinstance(sequence, RunSequence):
             sequence = self._open(list)
             if isinstance(sequence, NodeSequence):
-                ids = sequence.ids()[index : index + max(count, 0)]
+                ids = [node.id for node in sequence.live()[index : index + max(count, 0)]]
                 self._check_room(len(ids))
                 for id in ids:
                     self._fold({"t": "rmv", "list": list, "id": id, "clock": self._tick()})
@@ -369,8 +369,8 @@ class Writer(Hand):
 
     def _insert_nodes(self, sequence: NodeSequence, list: str, index: int, values: Values) -> None:
         """Insert into a list that holds free-form ids, one op at a time."""
-        ids = sequence.ids()
-        after = ids[min(index, len(ids)) - 1] if index > 0 and ids else ""
+        live = sequence.live()
+        after = live[min(index, len(live)) - 1].id if index > 0 and live else ""
         for value in values:
             self._insert_verbatim(list, after, value, None)
             after = element_id(self._crdt.counter, self.replica)

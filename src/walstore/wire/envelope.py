@@ -166,6 +166,8 @@ def read_packed(inner: Mapping[str, Any], author: str, header: Header) -> Envelo
     own = f"{author}:{header.session}"
     table = [own if replica == "" else replica for replica in packed[0]]
     runs = unpack_ops([table, *packed[1:]])
+    if len(runs) > BATCH_OPS_MAX:
+        raise MalformedError(_WHAT, f"more than {BATCH_OPS_MAX} runs")
     if sum(run.size for run in runs if run.__class__ is Remove) > BATCH_REMOVES_MAX:
         raise MalformedError(_WHAT, f"more than {BATCH_REMOVES_MAX} removes")
     for run in runs:

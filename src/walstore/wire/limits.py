@@ -16,7 +16,8 @@ ELEMENT_BYTES_MAX = 2**20
 # The stock Starfish server refuses larger bodies unless its operator raises the limit.
 STARFISH_ELEMENT_BYTES_MAX = 60 * 1024
 
-# Version-1 ops, or packed rows, in one batch: bounds the time that one element can take.
+# Version-1 ops, or packed rows and the runs in them, in one batch: bounds the time that one element
+# can take.
 BATCH_OPS_MAX = 4096
 
 # Elements that one packed batch removes: each of them is looked up.
