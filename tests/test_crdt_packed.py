@@ -127,3 +127,12 @@ def test_a_counter_below_a_clock_of_the_state_is_refused() -> None:
     crdt = lazily(packed)
     with pytest.raises(MalformedError):
         crdt.list_ids("body")
+
+
+def test_a_write_that_was_dropped_does_not_come_back_with_a_state() -> None:
+    packed, plain = WalCrdt(), WalCrdt()
+    packed.import_packed([1, ["r"], [], [], [["m", ["k", [0, 5, "v"], [0, 7]]]], 7])
+    entry = {"puts": {"r": [5, "v"]}, "seen": {"r": 7}}
+    plain.import_state({"v": 1, "regs": {}, "lists": {}, "x": {"maps": {"m": {"k": entry}}}})
+    assert packed.map_items("m") == plain.map_items("m") == {}
+    assert packed.canonical_state() == plain.canonical_state()

@@ -19,7 +19,7 @@ from walstore.crdt.packed_sequence import PackedSequence
 from walstore.crdt.placeholders import Awaited, normal
 from walstore.crdt.registers import Registers
 from walstore.crdt.sequence import RunSequence
-from walstore.crdt.state import ListState, Piece, Register, State
+from walstore.crdt.state import ListState, MapEntry, Piece, Register, State
 from walstore.errors import MalformedError
 
 Sequence = RunSequence | NodeSequence | PackedSequence
@@ -119,7 +119,7 @@ def from_state(state: State) -> Content:
     for name, entries in state.maps.items():
         if name != IGNORED_NAME:
             maps[name] = ObservedRemoveMap()
-            maps[name].entries.update(entries)
+            maps[name].entries.update({key: _live(entry) for key, entry in entries.items()})
     lists: Lists = {
         name: PackedSequence(entry, state.counter)
         if entry.nodes is None
@@ -130,6 +130,14 @@ def from_state(state: State) -> Content:
     if _counter_max(registers, lists, maps) > state.counter:
         raise MalformedError("packed state", "a clock is above the document's counter")
     return Content(registers, lists, maps, state.counter)
+
+
+def _live(entry: MapEntry) -> MapEntry:
+    """A key without the writes that were dropped, which a writer may have kept."""
+    puts = {
+        replica: put for replica, put in entry.puts.items() if put[0] > entry.seen.get(replica, 0)
+    }
+    return MapEntry(puts, entry.seen)
 
 
 def _list_state(sequence: Sequence) -> ListState:
