@@ -39,7 +39,8 @@ from tests.rigged import (
     write_packed,
     write_starfish,
 )
-from walstore.crdt.runs import Insert, Remove, Set
+from walstore.crdt import COUNTER_MAX, to_ops
+from walstore.crdt.runs import Drop, Insert, Remove, Set
 from walstore.document import (
     Event,
     Fork,
@@ -937,3 +938,24 @@ async def test_a_rejected_element_keeps_nobody_out_of_the_document() -> None:
     async with document(log, BOB, on_event=told.append) as reader:
         assert reader.field("title") == "good"
     assert [type(event) for event in told] == [Rejection]
+
+
+@pytest.mark.parametrize("write", [write_packed, write_starfish])
+async def test_a_drop_of_writes_to_come_is_rejected_and_freezes_no_key(write: Any) -> None:
+    log, events = RiggedLog(), list[Event]()
+    alice = await opened(log, ALICE, on_author_error="skip")
+    alice.put("m", "k", 1)
+    await alice.commit()
+    victim = f"{ALICE.public_key}:{alice.session}"
+    for counter, seen in ((5, COUNTER_MAX), (6, 6)):
+        drop = Drop("m", "k", f"{BOB.public_key}:s", counter, {victim: seen})
+        runs = [drop] if write is write_packed else to_ops([drop])
+        put_in(log, write(BOB, runs, seq=counter - 4))
+    reader = await opened(log, CAROL, on_author_error="skip", on_event=events.append)
+    rejected = [event.reason for event in events if isinstance(event, Rejection)]
+    assert ["not older than itself" in reason for reason in rejected] == [True, True]
+    await alice.pull()
+    alice.put("m", "k", 2)
+    await alice.commit()
+    await reader.pull()
+    assert reader.materialize() == alice.materialize() == {"m": {"k": 2}}

@@ -173,6 +173,7 @@ def read_packed(inner: Mapping[str, Any], author: str, header: Header) -> Envelo
     for run in runs:
         if replica_of(run) != own:
             raise MalformedError(_WHAT, "a clock is not of the author's session")
+    _check_drops(runs)
     _check_ids(runs)
     return Envelope(author, None, header, runs, _read_message(inner))
 
@@ -224,7 +225,15 @@ def _check_authorship(runs: Sequence[Run], prefix: str) -> None:
             raise MalformedError(_WHAT, "a clock's session is not a short text")
         if _names_too_much(run):
             raise MalformedError(_WHAT, "an id or a replica is not a short text")
+    _check_drops(runs)
     _check_ids(runs)
+
+
+def _check_drops(runs: Sequence[Run]) -> None:
+    """Nobody drops what they cannot have seen: writes to come would be lost without a word."""
+    for run in runs:
+        if isinstance(run, Drop) and max(run.seen.values(), default=0) >= run.counter:
+            raise MalformedError(_WHAT, "a drop has seen a write that is not older than itself")
 
 
 def _names_too_much(run: Run) -> bool:
