@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.delivery import deliver, differences, random_delivery, through_json
 from tests.oracle import AnyOp, Oracle, canon
 from tests.strategies import histories, randoms
-from walstore.crdt import WalCrdt, pack_ops, to_runs, unpack_ops
+from walstore.crdt import COUNTER_MAX, WalCrdt, pack_ops, to_runs, unpack_ops
 from walstore.errors import MalformedError
 
 # What a law costs depends on what else the machine does; only its outcome counts.
@@ -404,3 +404,19 @@ def test_damaged_states_are_refused_whole_or_taken(
     crdt = document()
     take = crdt.import_packed if packed else crdt.import_state
     check_refused_or_sound(crdt, lambda: take(hostile))
+
+
+def test_counters_end_where_they_do_for_ops_in_a_row() -> None:
+    def typed(counter: float, after: str) -> AnyOp:
+        clock = {"c": counter, "r": "r"}
+        id = f"{int(counter)}@r"
+        return {"t": "ins", "list": "l", "id": id, "after": after, "clock": clock, "value": "x"}
+
+    last = COUNTER_MAX
+    ops = [typed(last - 1, ""), typed(last, f"{last - 1}@r"), typed(float(last + 1), f"{last}@r")]
+    crdt = WalCrdt()
+    with pytest.raises(MalformedError):
+        crdt.fold(ops)
+    assert crdt.names() == []
+    crdt.fold(ops[:2])
+    assert crdt.counter == COUNTER_MAX

@@ -76,6 +76,7 @@ def _type_on(insert: Insert, op: Any, rest: Iterator[object]) -> object:
             id = f"{counter}@{replica}"
             if not (
                 op["after"] == after
+                and counter <= COUNTER_MAX
                 and op["id"] == id
                 and isinstance(clock, dict)
                 and clock["c"] == counter
