@@ -9,8 +9,9 @@ from hypothesis import given
 
 from tests.oracle import AnyOp, canon
 from tests.strategies import histories
-from walstore.crdt import WalCrdt, Writer
+from walstore.crdt import WalCrdt, Writer, pack_ops, to_runs, unpack_ops
 from walstore.crdt.packed_sequence import PackedSequence
+from walstore.crdt.runs import is_character
 from walstore.errors import MalformedError
 
 
@@ -136,3 +137,28 @@ def test_a_write_that_was_dropped_does_not_come_back_with_a_state() -> None:
     plain.import_state({"v": 1, "regs": {}, "lists": {}, "x": {"maps": {"m": {"k": entry}}}})
     assert packed.map_items("m") == plain.map_items("m") == {}
     assert packed.canonical_state() == plain.canonical_state()
+
+
+@given(histories())
+def test_whether_a_list_is_text_does_not_depend_on_how_it_was_loaded(ops: list[AnyOp]) -> None:
+    folded, plain, eager, unpacked = WalCrdt(), WalCrdt(), WalCrdt(), WalCrdt()
+    folded.fold(ops)
+    plain.import_state(folded.export_state())
+    eager.import_packed(folded.export_packed())
+    unpacked.fold_runs(unpack_ops(pack_ops(to_runs(ops))))
+    for name in folded.list_names():
+        is_text = all(map(is_character, folded.list_values(name)))
+        for crdt in (folded, plain, eager, lazily(folded.export_packed()), unpacked):
+            assert crdt.is_text(name) is is_text
+
+
+@pytest.mark.parametrize("values", [["a", "b"], ["a", 1, "b"], ["a", "\ud83d", "\ude00"]])
+def test_characters_in_an_array_are_as_much_text_as_others(values: list[Any]) -> None:
+    crdt = WalCrdt()
+    crdt.fold_runs(unpack_ops([["r"], [0, "body", 0, 1, 0, 0, values]]))
+    assert crdt.is_text("body") is lazily(crdt.export_packed()).is_text("body")
+    for position, value in reversed(list(enumerate(values))):
+        if not is_character(value):
+            Writer(crdt, "w").remove("body", position)
+    assert crdt.is_text("body")
+    assert lazily(crdt.export_packed()).is_text("body")

@@ -288,12 +288,11 @@ def test_removed_text_beside_live_values_that_are_not_text_comes_back() -> None:
 
 
 def test_surrogates_stay_apart() -> None:
-    state = text_list(
-        Piece("r", 1, "", 0, "\ud83d\ude00", False), Piece("r", 3, "r", 2, "\ud83d\ude00", True)
-    )
+    halves = ["\ud83d", "\ude00"]
+    state = text_list(Piece("r", 1, "", 0, halves, False), Piece("r", 3, "r", 2, halves, True))
     unpacked = unpack_state(json.loads(json.dumps(pack_state(state))))
     assert unpacked == state
-    assert unpacked.lists["body"].visible == "\ud83d\ude00"
+    assert unpacked.lists["body"].visible == halves
 
 
 def test_counters_at_the_limit_of_many_replicas_come_back() -> None:

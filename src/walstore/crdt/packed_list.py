@@ -319,7 +319,7 @@ def _stamps(columns: _Columns, count: int) -> tuple[list[int], list[int]]:
 
 
 def _with_text(values: Values) -> Values:
-    """Single code points are kept joined, even where other values stand beside them."""
+    """Characters are kept joined, even where other values stand beside them."""
     if type(values) is list and type(values[0]) is str:
         return join_values([values])
     return values

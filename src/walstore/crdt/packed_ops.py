@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from walstore.crdt.clock import COUNTER_MAX, REPLICA_SIZE_MAX
 from walstore.crdt.convert import to_run
-from walstore.crdt.runs import Delete, Drop, Insert, Put, Remove, Run, Set, Verbatim
+from walstore.crdt.runs import Delete, Drop, Insert, Put, Remove, Run, Set, Verbatim, as_values
 from walstore.errors import MalformedError, UsageError
 
 # How many elements one batch may remove. An insert is as long as its values, but a remove of
@@ -63,8 +63,8 @@ def is_scalar_text(text: str) -> bool:
 def pack_ops(runs: Sequence[Run]) -> list[Any]:
     """Write runs as JSON arrays.
 
-    `unpack_ops` gives back equal runs, with two exceptions that mean the same: an anchor at the
-    head has the replica `""`, and a `str` of values with surrogates comes back as a list.
+    `unpack_ops` gives back equal runs, with exceptions that mean the same: an anchor at the head
+    has the replica `""`, and characters are apart from other values and from surrogates.
 
     Raises:
         BatchTooLargeError: The runs remove more than `BATCH_REMOVES_MAX` elements.
@@ -293,7 +293,11 @@ def _unpack(packed: list[Any]) -> list[Run]:
         if type(kind) is not int:
             raise _malformed("the kind of a row is not an integer")
         if kind == _INSERT:
-            runs.append(_insert(row, replicas))
+            insert = _insert(row, replicas)
+            if type(insert.values) is str:
+                runs.append(insert)
+            else:
+                runs += _split(insert)
         elif kind == _REMOVE:
             remove = _remove(row, replicas)
             removes += remove.size
@@ -331,6 +335,22 @@ def _insert(row: list[Any], replicas: list[str]) -> Insert:
         raise _malformed("a counter of an insert is out of range")
     anchor = replicas[after] if after_counter else ""
     return Insert(name, replicas[author], counter, anchor, after_counter, values)
+
+
+def _split(insert: Insert) -> list[Insert]:
+    """An insert of an array as those of its characters and of its other values: text is text,
+    whatever stands beside it and however it was written.
+    """
+    inserts: list[Insert] = []
+    counter = insert.counter
+    after_replica, after_counter = insert.after_replica, insert.after_counter
+    for values in as_values(insert.values):  # type: ignore[arg-type]
+        inserts.append(
+            Insert(insert.list, insert.replica, counter, after_replica, after_counter, values)
+        )
+        counter += len(values)
+        after_replica, after_counter = insert.replica, counter - 1
+    return inserts
 
 
 def _remove(row: list[Any], replicas: list[str]) -> Remove:

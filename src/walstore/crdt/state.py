@@ -15,7 +15,7 @@ from typing import Any
 
 from walstore.crdt.ops import Json
 from walstore.crdt.placeholders import Awaited, normal
-from walstore.crdt.runs import Record, Values
+from walstore.crdt.runs import Record, Values, is_character
 from walstore.crdt.tree import Rows
 
 
@@ -79,8 +79,8 @@ class ListState(Record):
     """One list: the pieces of a regular list in document order, or the nodes of another.
 
     Attributes:
-        visible: The live values in document order, a `str` if they are all single code points;
-            None if the list is irregular, because only the fold knows its order.
+        visible: The live values in document order, a `str` if they are all characters; None if
+            the list is irregular, because only the fold knows its order.
         nodes: The version-1 nodes of an irregular list; None if the list is regular.
         awaited: Those of its elements that were removed and have not come.
     """
@@ -189,15 +189,11 @@ class State(Record):
 
 
 def join_values(parts: Iterable[Values]) -> Values:
-    """The values of all `parts` in a row: a `str` if all are single code points."""
+    """The values of all `parts` in a row: a `str` if all are characters."""
     parts = list(parts)
-    if all(type(part) is str or _are_code_points(part) for part in parts):
+    if all(type(part) is str or all(map(is_character, part)) for part in parts):
         return "".join(["".join(part) for part in parts])
     return [value for part in parts for value in part]
-
-
-def _are_code_points(values: Values) -> bool:
-    return all(type(value) is str and len(value) == 1 for value in values)
 
 
 def join_pieces(pieces: Iterable[Piece]) -> list[Piece]:
