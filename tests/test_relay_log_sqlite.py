@@ -21,7 +21,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -155,6 +155,37 @@ async def test_closing_waits_for_what_was_begun(path: Path) -> None:
     answers = await asyncio.gather(*begun)
     async with SqliteLog.open(path) as log:
         assert [row.ts for row in await rows_of(log)] == sorted(each.ts for (each,) in answers)
+
+
+async def test_each_commit_is_synced_before_it_returns(path: Path) -> None:
+    full = 2
+    # A file that is made, and one that was there; and nothing that is done to it changes it.
+    for round_ in range(2):
+        async with SqliteLog.open(path) as log:
+            for check in ("opened", "written", "compacted"):
+                if check == "written":
+                    (place,) = await log.append([element(f"{round_}")], NOW_MS)
+                elif check == "compacted":
+                    await log.compact([Removal("notes/a", (), place.ts)])
+                writing = log._writing.execute
+                assert writing("PRAGMA synchronous").fetchone() == (full,), check
+                assert writing("PRAGMA journal_mode").fetchone() == ("wal",), check
+                assert writing("PRAGMA locking_mode").fetchone() == ("normal",), check
+
+
+async def test_a_new_database_is_in_its_directory_before_it_is_used(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[tuple[int, bool]] = []
+    sync = os.fsync
+
+    def remember(handle: int) -> None:
+        synced.append((os.fstat(handle).st_ino, path.exists()))
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", remember)
+    async with SqliteLog.open(path):
+        assert (path.parent.stat().st_ino, True) in synced
 
 
 async def test_nobody_else_can_write_to_it(path: Path) -> None:
@@ -520,6 +551,129 @@ async def test_a_wal_file_that_was_deleted_or_cut_off_is_noticed(
         assert "has lost changes" in await refusal(copy)
     async with SqliteLog.open(whole) as log:
         assert await everything(log) == before
+
+
+# ── power that fails ───────────────────────────────────────────────────────────────────
+
+# At how many lengths a commit that was not answered is cut off, beside the ends of its frames.
+CUTS = int(os.environ.get("WALSTORE_TORN_CUTS", "20"))
+
+WAL_HEADER_BYTES = 32
+FRAME_HEADER_BYTES = 24
+SECTOR_BYTES = 512
+
+
+class Torn(NamedTuple):
+    """A database amid a commit.
+
+    Attributes:
+        files: The database and its lock file, when the last answer was given.
+        answered: The -wal file then.
+        whole: The -wal file after one more commit.
+        frame_bytes: The size of its frames.
+    """
+
+    files: dict[str, bytes]
+    answered: bytes
+    whole: bytes
+    frame_bytes: int
+
+    def left(self, path: Path, wal: bytes, **others: bytes) -> None:
+        """Leave behind what a power cut does."""
+        for each in path.parent.iterdir():
+            each.unlink()
+        for name, content in {**self.files, "relay.db-wal": wal, **others}.items():
+            path.with_name(name).write_bytes(content)
+
+    def ends(self) -> list[int]:
+        """Where a frame of the last commit begins or ends."""
+        first = max(WAL_HEADER_BYTES, len(self.answered))
+        ends = [len(self.answered), *range(first, len(self.whole) + 1, self.frame_bytes)]
+        assert ends[-1] == len(self.whole)
+        return sorted(set(ends))
+
+    def lengths(self, cuts: int) -> list[int]:
+        """Where to cut it off: around the end of each frame, and in so many places between them."""
+        tail = range(len(self.answered), len(self.whole) + 1)
+        around = {end + by for end in self.ends() for by in (-1, 0, 1)}
+        between = tail[:: max(1, len(tail) // cuts)] if cuts else ()
+        return sorted(each for each in {*around, *between} if each in tail)
+
+
+# The commit that is cut off: some pages, among them those of a row that does not fit one.
+TORN = [element("torn"), element("large", data=b"x" * 9_000)]
+
+
+async def torn(path: Path, answered: int) -> Torn:
+    async with SqliteLog.open(path) as log:
+        for each in elements(answered):
+            await log.append([each], NOW_MS)
+        files = {name: path.with_name(name).read_bytes() for name in ("relay.db", "relay.db-lock")}
+        wal = path.with_name("relay.db-wal")
+        before = wal.read_bytes()
+        await log.append(TORN, NOW_MS)
+        whole = wal.read_bytes()
+        assert path.read_bytes() == files["relay.db"]
+    page_bytes = int.from_bytes(files["relay.db"][16:18], "big")
+    assert whole.startswith(before)
+    return Torn(files, before, whole, FRAME_HEADER_BYTES + page_bytes)
+
+
+async def assert_goes_on(path: Path, answered: int, *, has_torn: bool) -> None:
+    """What was answered is there, the last commit wholly or not at all, and appends are taken."""
+    expected = [each.id for each in elements(answered)]
+    expected += [each.id for each in TORN] if has_torn else []
+    async with SqliteLog.open(path) as log:
+        before = await rows_of(log)
+        assert await ids_of(log) == expected
+        assert [row.data for row in before[answered:]] == [each.data for each in TORN if has_torn]
+        places = await log.append([*TORN, element("next")], NOW_MS)
+        assert [place.is_new for place in places] == [not has_torn] * len(TORN) + [True]
+    async with SqliteLog.open(path) as log:
+        assert (await rows_of(log))[: len(before)] == before
+        after = [each.id for each in [*elements(answered), *TORN, element("next")]]
+        assert await ids_of(log) == after
+
+
+async def ids_of(log: RelayLog) -> list[str]:
+    page = await log.feed(0, None, Filter(), count_max=1_000, bytes_max=LARGE)
+    assert [event.seq for event in page.events] == list(range(1, len(page.events) + 1))
+    return [event.id for event in page.events]
+
+
+@pytest.mark.parametrize(("answered", "cuts"), [(0, 0), (5, CUTS)])
+async def test_a_commit_that_was_cut_off_is_not_there_and_all_before_it_is(
+    path: Path, answered: int, cuts: int
+) -> None:
+    amid = await torn(path, answered)
+    assert len(amid.ends()) > 5
+    lengths = amid.lengths(cuts)
+    for length in lengths:
+        amid.left(path, amid.whole[:length])
+        await assert_goes_on(path, answered, has_torn=length == len(amid.whole))
+    print(f"{len(lengths)} lengths of a torn commit")
+
+
+async def test_a_commit_of_which_sectors_are_missing_is_not_there(path: Path) -> None:
+    amid, chance = await torn(path, 5), random.Random(9)
+    sectors = range(len(amid.answered), len(amid.whole), SECTOR_BYTES)
+    for _ in range(max(20, CUTS // 20)):
+        wal = bytearray(amid.whole)
+        for start in chance.sample(sectors, chance.randint(1, 4)):
+            size = min(SECTOR_BYTES, len(wal) - start)
+            wal[start : start + size] = chance.choice((bytes(size), chance.randbytes(size)))
+        amid.left(path, bytes(wal))
+        await assert_goes_on(path, 5, has_torn=wal == amid.whole)
+
+
+@pytest.mark.parametrize("lock", [b"", bytes(12)])
+async def test_a_lock_file_that_a_power_cut_has_emptied_keeps_nobody_out(
+    path: Path, lock: bytes
+) -> None:
+    amid = await torn(path, 5)
+    for length in amid.ends():
+        amid.left(path, amid.whole[:length], **{"relay.db-lock": lock})
+        await assert_goes_on(path, 5, has_torn=length == len(amid.whole))
 
 
 def flip(path: Path, offset: int, bit: int) -> None:
