@@ -567,9 +567,9 @@ class Torn(NamedTuple):
     """A database amid a commit.
 
     Attributes:
-        files: The database and its lock file, when the last answer was given.
-        answered: The -wal file then.
-        whole: The -wal file after one more commit.
+        files: The database and its lock file, when that commit began.
+        answered: The -wal file, when the last answer was given.
+        whole: The -wal file after that commit.
         frame_bytes: The size of its frames.
     """
 
@@ -605,12 +605,19 @@ TORN = [element("torn"), element("large", data=b"x" * 9_000)]
 
 
 async def torn(path: Path, answered: int) -> Torn:
+    files: dict[str, bytes] = {}
+
+    def keep(statement: str) -> None:
+        if statement == "COMMIT":
+            for name in ("relay.db", "relay.db-lock"):
+                files[name] = path.with_name(name).read_bytes()
+
     async with SqliteLog.open(path) as log:
         for each in elements(answered):
             await log.append([each], NOW_MS)
-        files = {name: path.with_name(name).read_bytes() for name in ("relay.db", "relay.db-lock")}
         wal = path.with_name("relay.db-wal")
         before = wal.read_bytes()
+        log._writing.set_trace_callback(keep)
         await log.append(TORN, NOW_MS)
         whole = wal.read_bytes()
         assert path.read_bytes() == files["relay.db"]

@@ -73,9 +73,17 @@ PARTS = [
     ),
     Part(
         "G1",
-        "full, locked, read-only and failing disks; torn writes at every byte",
+        "full, locked, read-only and failing disks",
         pytest("local_faults", "relay_log_sqlite", "store_files"),
         may_skip=True,
+    ),
+    Part(
+        "G1",
+        "lengths of torn tails, of local files and of a relay's database: each byte of them",
+        pytest("local_faults", "relay_log_sqlite", only="cut or missing"),
+        50_000,
+        "WALSTORE_TORN_CUTS",
+        (r"(\d+) lengths of a torn", 1),
     ),
     Part(
         "G2",
