@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.autobahn import main as autobahn
 from tests.torture import Outcome, fault_of, main, row, settings_of
 from tests.torture_parts import PARTS, Part
 
@@ -39,6 +40,26 @@ def test_what_is_timed_has_the_compiled_core_where_there_is_one(tmp_path: Path) 
     assert settings_of(timed, 7, tmp_path) == {"KILLS": "7", "PYTHONPATH": str(tmp_path)}
     assert settings_of(KILLS, 7, tmp_path) == {"KILLS": "7"}
     assert settings_of(timed, 7, tmp_path / "none") == {"KILLS": "7"}
+
+
+def test_without_the_autobahn_suite_a_release_is_told_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ("tests.autobahn",) in [part.command for part in PARTS]
+    monkeypatch.delenv("WSTEST", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert autobahn([]) == 1
+    assert "there is no wstest" in capsys.readouterr().out
+
+
+def test_kills_of_relays_that_had_nothing_to_do_are_no_run() -> None:
+    (kills,) = [part for part in PARTS if part.variable == "WALSTORE_RELAY_KILLS"]
+    said = "seed 1: 10 kills, 0 more of idle relays; {} elements, 7 sent again\n"
+    busy, idle = said.format(900) * 2, said.format(20) * 2
+    assert fault_of(kills, 10, 0, f"{busy}2 passed in 9 s") is None
+    assert "idle" in (fault_of(kills, 10, 0, f"{idle}2 passed in 9 s") or "")
+    skipped = fault_of(kills, 10, 0, f"{busy}1 passed, 1 skipped in 9 s")
+    assert skipped == "a test was skipped"
 
 
 def test_no_promise_of_that_name_is_no_run() -> None:
