@@ -1278,6 +1278,36 @@ async def test_attempts_are_paced_by_the_back_off() -> None:
     assert pauses == [1, 2, 4, 8, 16, 30, 30, 30]
 
 
+async def test_no_two_clients_pause_alike() -> None:
+    clients, attempts = 20, 3
+    pauses: list[list[float]] = []
+
+    def refuse(url: str) -> Any:
+        raise ConnectionRefusedError("nobody is there")
+
+    for _ in range(clients):
+        own: list[float] = []
+        enough = asyncio.Event()
+
+        async def sleep(seconds: float, own: list[float] = own, full: Any = enough) -> None:
+            own.append(seconds)
+            if len(own) == attempts:
+                full.set()
+                await asyncio.Event().wait()
+
+        # All but the waiting is as in a client that was told nothing.
+        usual = WebSocketTransport("ws://a:1", identity=ALICE)._keeper._timing
+        timing = usual._replace(sleep=sleep)
+        async with WebSocketTransport("ws://a:1", identity=ALICE, connect=refuse, timing=timing):
+            await enough.wait()
+        pauses.append(own)
+    assert len({tuple(own) for own in pauses}) == clients
+    for full_s, drawn in zip((1, 2, 4), zip(*pauses, strict=True), strict=True):
+        # Half of a pause is chance, and all of that half is used.
+        assert all(full_s / 2 <= each <= full_s for each in drawn)
+        assert max(drawn) - min(drawn) > full_s / 8
+
+
 async def test_compression_is_offered_unless_it_is_turned_off_or_the_relay_is_here() -> None:
     offered: list[str | None] = []
 
