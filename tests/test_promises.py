@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import signal
 import time
 import tracemalloc
 from array import array
@@ -21,7 +22,9 @@ from typing import Any
 
 import pytest
 
+from tests.archive_process import ask, until
 from tests.relay_clients import identity
+from tests.relay_process import forking
 from tests.rigged import (
     ALICE,
     BOB,
@@ -38,15 +41,17 @@ from walstore.canon import canonical_bytes
 from walstore.document import Body, Event, Rejection
 from walstore.errors import PeerError, TransportError
 from walstore.net import MemoryTransport, WebSocketTransport
-from walstore.relay import MemoryLog, Relay, SqliteLog
+from walstore.relay import MemoryLog, Relay
 from walstore.sealed import (
     ContentKeys,
     NativeEncryptor,
     SealContext,
+    StarfishEncryptor,
     create_keyring,
     open_keyring,
     rotate_keyring,
 )
+from walstore.sealed.encryptor import KeyedEncryptor
 from walstore.signed import Identity, sign_append, verify_bytes
 from walstore.signed.card import Card
 from walstore.store.store import WalStore
@@ -156,10 +161,13 @@ SECRETS = {"text": "the quick brown fox", "field": "jumps over", "name": "the la
 
 
 async def test_a_relay_keeps_nothing_that_its_operator_could_read(tmp_path: Path) -> None:
-    """Everything that it writes is looked through, for what was written and for every key."""
+    """Everything that its process writes, logs and tells is looked through, for what was written
+    and for every key.
+    """
     alice_seed, invited_seed = os.urandom(32), os.urandom(32)
     alice, invited = Identity.from_seed(alice_seed), Identity.from_seed(invited_seed)
-    async with SqliteLog.open(tmp_path / "relay.db") as log, Relay.serve(log) as relay:
+    with forking(tmp_path) as forker:
+        relay = await forker.start("--database", "relay.db", "--log-level", "debug")
         async with WalStore.open(
             "secret/doc",
             identity=alice,
@@ -178,8 +186,21 @@ async def test_a_relay_keeps_nothing_that_its_operator_could_read(tmp_path: Path
             assert keys is not None
             assert len(keys.key_ids) == 2
             content_keys = [keys.key(epoch) for epoch in keys.key_ids]
-        written = b"".join(path.read_bytes() for path in sorted(tmp_path.iterdir()))
-    assert b"secret/doc" in written, "what is no secret is not found either: nothing was looked at"
+            told = [
+                await asyncio.to_thread(ask, relay.url, "GET", place)
+                for place in ("/status", "/metrics")
+            ]
+        os.kill(relay.number, signal.SIGTERM)
+
+        async def has_stopped() -> bool:
+            return "info    stopped" in forker.errors()
+
+        await until(has_stopped)
+        forker.kill(relay.number)
+    logged = (tmp_path / "errors.txt").read_bytes()
+    stored = b"".join(path.read_bytes() for path in sorted(tmp_path.glob("relay.db*")))
+    assert b"secret/doc" in stored, "what is no secret is not found either: nothing was looked at"
+    written = logged + stored + repr(told).encode()
     needles = [word.encode() for text in SECRETS.values() for word in text.split()]
     for key in (alice_seed, invited_seed, *content_keys):
         needles += [key, key.hex().encode(), b64encode(key), urlsafe_b64encode(key)]
@@ -232,15 +253,19 @@ def test_who_was_removed_opens_nothing_that_was_sealed_later() -> None:
     assert seals == 6 * TRIALS
 
 
-def test_no_nonce_is_used_twice() -> None:
-    sealer = NativeEncryptor(ContentKeys(1, {1: bytes(32)}), randomness=os.urandom)
+@pytest.mark.parametrize(
+    ("kind", "member", "seals"),
+    [(NativeEncryptor, "_sealed", SEALS), (StarfishEncryptor, "_encrypted", SEALS // 4)],
+)
+def test_no_nonce_is_used_twice(kind: type[KeyedEncryptor], member: str, seals: int) -> None:
+    sealer = kind(ContentKeys(1, {1: bytes(32)}), randomness=os.urandom)
     context = SealContext(KEY, ALICE.public_key, 1)
     # A text begins with its nonce. Eight bytes of each are enough, and fit the memory ten million
     # times.
     starts = array("Q")
-    for _ in range(SEALS):
-        starts.frombytes(b64decode(str(sealer.seal({}, context)["_sealed"])[:12])[:8])
-    assert len(starts) == SEALS
+    for _ in range(seals):
+        starts.frombytes(b64decode(str(sealer.seal({}, context)[member])[:12])[:8])
+    assert len(starts) == seals
     assert all(left != right for left, right in pairwise(sorted(starts)))
 
 
