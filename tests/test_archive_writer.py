@@ -341,7 +341,7 @@ def test_a_writer_that_cannot_work_is_refused_at_once(settings: dict[str, str]) 
 
 # ── kills ──────────────────────────────────────────────────────────────────────────────
 
-# Before and after each step: fifty in all.
+# Before and after each of twenty steps: forty points in all.
 SEEDS = int(os.environ.get("WALSTORE_ARCHIVE_PANICS", "25"))
 POINTS = 20
 
