@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import anyio
@@ -11,6 +13,7 @@ import pytest
 
 from tests.archive_faults import Faults, FaultyDestination, Killed, timed_out
 from tests.archive_world import MODES, World, until
+from tests.rigged import BOB
 from walstore.archive.memory import MemoryDestination
 from walstore.archive.source import Page
 from walstore.document.ports import LogBehindError
@@ -66,6 +69,41 @@ async def test_a_full_buffer_is_written_before_more_is_read(world: World) -> Non
     await engine.run_once()
     assert len(world.committed) > 2
     await world.check()
+
+
+@pytest.mark.parametrize("is_begun_empty", [True, False])
+@pytest.mark.parametrize("flushed", list(product([False, True], repeat=4)))
+async def test_whenever_it_is_written_a_deleted_document_is_the_same(
+    flushed: Sequence[bool], is_begun_empty: bool
+) -> None:
+    world = World("folded", max_churn_records=1000)
+    engine = world.engine()
+    if not is_begun_empty:
+        (await world.document("notes/z")).set_field("count", 1)
+        await (await world.document("notes/z")).commit()
+    await engine.run_once()
+    alice, bob = await world.document("notes/a"), await world.document("notes/a", BOB)
+
+    async def begin() -> None:
+        alice.insert_text("body", 0, "gone")
+        await alice.commit()
+        await bob.pull()
+
+    async def go_on() -> None:
+        # Bob has not heard of the deletion, and types on after what is gone.
+        bob.insert_text("body", len(bob.text("body")), "kept")
+        await bob.commit()
+
+    for step, is_flushed in zip((begin, alice.delete_document, go_on, go_on), flushed, strict=True):
+        await step()
+        while await engine._read():
+            pass
+        if is_flushed:
+            await engine.flush()
+    await engine.flush()
+    rows = {row["document"]: row for row in await world.rows()}
+    assert rows["notes/a"]["value"] == {"body": list("keptkept")}
+    assert rows["notes/a"]["elements"] == 2
 
 
 async def test_it_goes_on_until_it_is_stopped_and_then_writes_the_rest(world: World) -> None:

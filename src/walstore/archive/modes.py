@@ -134,11 +134,15 @@ class FoldedTable:
         self, events: Sequence[Event], *, to: int, manifest: Manifest | None
     ) -> Window:
         """What the events make of their documents."""
-        since = _head(manifest)
+        since = first = _head(manifest)
+        if manifest is not None and events:
+            # Events that left no row, such as those of a document that is deleted again, do not
+            # move the head: what lies between is in no row, and not among these events either.
+            first = events[0].seq - 1
         rows = await self._rows_of({event.document for event in events}, manifest)
-        found, reports = await self._folder.window(events, rows, since=since, to=to)
+        found, reports = await self._folder.window(events, rows, since=first, to=to)
         self._tell(reports)
-        return _without_old(found)
+        return _without_old(found._replace(since=since))
 
     async def catch_up(self, *, min_seq: int, manifest: Manifest | None) -> Window:
         """All documents that there are, here or there, read anew."""
