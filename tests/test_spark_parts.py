@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests.rigged import ALICE, BOB
 from tests.spark_archives import ARCHIVE, Bench
 from walstore.archive.artifacts import MissingObjectError
-from walstore.archive.authority import Authority
 from walstore.archive.buckets import bucket_of_first
 from walstore.archive.manifest import Part
 from walstore.archive.manifest_json import write_manifest
@@ -25,32 +25,16 @@ pa = pytest.importorskip("pyarrow", reason="the extra spark is not installed")
 pytest.importorskip("pyspark", reason="the extra spark is not installed")
 
 from walstore.spark import parts as parts_module  # noqa: E402
-from walstore.spark.address import Address  # noqa: E402
+from walstore.spark.job import ArchiveJob  # noqa: E402
 from walstore.spark.parts import BUCKET, MESSAGE_SCHEMA, PartWork, read_parts  # noqa: E402
 from walstore.spark.schema import events_batch  # noqa: E402
 
 
 def work_of(bench: Bench, *, since: int = 0, to: int | None = None, **members: Any) -> PartWork:
-    settings, table = bench.settings, bench.settings.tables[0]
-    address = Address(database=settings.database, prefix=table.prefix)
-    writers = table.writers if isinstance(table.writers, str) else {"": table.writers}
-    work = PartWork(
-        address=address,
-        mode=table.mode,
-        prefix=table.key_prefix,
-        parts=table.parts,
-        destinations=settings.destinations,
-        credentials={},
-        base_formats=settings.base_formats,
-        diff_formats=settings.diff_formats,
-        authority=Authority(writers=writers, producers={"": table.snapshot_role}),
-        identity=str(settings.identity),
-        keeps_state=table.keeps_state,
-        manifest=b"",
-        since=since,
-        to=address.status()[2] if to is None else to,
-        epoch=0,
-    )
+    # What tasks are told needs no session.
+    no_session: Any = None
+    job = ArchiveJob(no_session, bench.settings, bench.settings.tables[0], now_ms=bench.clock)
+    work = job.work(None, since=since, to=job.address.status()[2] if to is None else to)
     return replace(work, **members)
 
 
@@ -109,6 +93,15 @@ def test_parts_are_the_plain_engine_s_however_batches_are_cut(
 def _number(message: str, name: str) -> int:
     found: Any = parse(message)
     return int(found[name])
+
+
+@pytest.mark.parametrize("writers", ["any", "roster", [BOB.public_key]])
+def test_tasks_believe_whom_the_plain_engine_believes(tmp_path: Path, writers: Any) -> None:
+    bench = Bench(tmp_path, writers=writers, archive={"owners": [ALICE.public_key]})
+    bench.write(random.Random(3), 5)
+    authority = work_of(bench).authority
+    assert authority == bench.settings.tables[0].authority
+    assert authority.owners == {"": (ALICE.public_key,)}
 
 
 def test_a_task_that_is_tried_again_stores_nothing_more(tmp_path: Path) -> None:

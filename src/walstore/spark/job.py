@@ -22,7 +22,6 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
-from walstore.archive.authority import Authority
 from walstore.archive.config import Settings, TableSettings
 from walstore.archive.delivery import Delivery
 from walstore.archive.destination import Destination
@@ -267,7 +266,6 @@ class ArchiveJob:
     def work(self, manifest: Manifest | None, *, since: int, to: int) -> PartWork:
         """What tasks are told of a window."""
         table = self._table
-        writers = table.writers if isinstance(table.writers, str) else {"": table.writers}
         return PartWork(
             address=self.address,
             mode=table.mode,
@@ -277,10 +275,7 @@ class ArchiveJob:
             credentials=self._settings.credentials,
             base_formats=self._settings.base_formats,
             diff_formats=self._settings.diff_formats,
-            authority=Authority(
-                writers=writers,
-                producers={"": table.snapshot_role} if table.snapshot_role else None,
-            ),
+            authority=table.authority,
             identity=self._identity,
             keeps_state=table.keeps_state,
             manifest=b"" if manifest is None else write_manifest(manifest),
