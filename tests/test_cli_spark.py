@@ -90,9 +90,11 @@ def test_a_mistake_is_named_in_one_line(
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ([], "where the key is"),
-        (["--key-file", "a", "--key-variable", "B"], "where the key is"),
+        (["--writers", "any"], "where the key is"),
+        (["--key-file", "a", "--key-variable", "B", "--writers", "any"], "where the key is"),
+        (["--key-file", "a"], "whose elements count: --writers"),
         (["--key-file", "a", "--writers", "any", "--writers", "roster"], "--writers"),
+        (["--key-file", "a", "--writers", "roster"], "who may own documents"),
     ],
 )
 def test_a_compaction_needs_a_key_and_to_know_who_writes(

@@ -5,15 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.relay_process import Forker, forking
 from tests.rigged import ALICE, BOB, MALLORY
+from tests.test_archive_folded import Place, Shared, set_fields
+from walstore.archive.authority import Authority
 from walstore.document import WalDocument
+from walstore.document.snapshot import SNAPSHOT_SUFFIX
+from walstore.errors import UsageError
 from walstore.net.websocket import WebSocketTransport
 from walstore.signed import Identity
+from walstore.signed.card import Card
+from walstore.store.sharing import Sharing
+from walstore.store.sharing_state import MemorySlots
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,7 +98,6 @@ async def run(forker: Forker, *arguments: str) -> str:
 async def test_long_documents_get_snapshots_and_the_relay_lets_go(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from walstore.archive.authority import Authority
     from walstore.spark.address import Address
     from walstore.spark.compaction import Compaction, compact
     from walstore.spark.signer import Signer
@@ -129,3 +135,68 @@ async def test_long_documents_get_snapshots_and_the_relay_lets_go(
         assert json.loads(said)["removed"]["elements"] >= 24
         relay = await forker.start(*flags)
         assert await texts(relay.url) == before
+
+
+# ── what a relay makes up ──────────────────────────────────────────────────────────────
+
+BY_ROSTER = Authority("roster", owners={"": [ALICE.public_key]})
+
+
+async def compacted(place: Place, who: Identity, authority: Authority) -> Any:
+    from walstore.spark.compaction import Compaction
+    from walstore.spark.signer import Signer
+
+    transport: Any = place.transport
+    return await Compaction("ws://here", Signer("a"), authority)._compact("a", transport, who)
+
+
+async def make_up(place: Place) -> None:
+    """What a relay can do alone: own a document, and write to it."""
+    sharing = Sharing(
+        "a",
+        identity=MALLORY,
+        owner=MALLORY.public_key,
+        records=place.transport,
+        slots=MemorySlots(),
+        is_sealed=False,
+    )
+    await sharing.settle()
+    only = {"writers": [MALLORY.public_key], "snapshot_role": [MALLORY.public_key]}
+    await set_fields(await place.opened("a", MALLORY, **only), 666)
+
+
+@pytest.mark.parametrize("is_made_up", [True, False])
+async def test_a_roster_that_is_made_up_or_missing_has_nothing_signed(is_made_up: bool) -> None:
+    place = Place()
+    await set_fields(await place.opened("a", ALICE), 1)
+    if is_made_up:
+        await make_up(place)
+    done = await compacted(place, BOB, BY_ROSTER)
+    assert done.outcome == "refused"
+    assert "roster" in done.reason
+    assert await place.transport.read("a" + SNAPSHOT_SUFFIX) is None
+
+
+@pytest.mark.parametrize(("role", "outcome"), [("snapshot", "stored"), ("write", "refused")])
+async def test_who_has_no_role_by_the_roster_stores_nothing(role: Any, outcome: str) -> None:
+    place = Place()
+    shared = Shared(place, is_sealed=False)
+    await shared.alice.settle()
+    await set_fields(await shared.opened(ALICE, shared.alice), 1)
+    await shared.alice.invite(Card.of(BOB), ["read", role])
+    done = await compacted(place, BOB, BY_ROSTER)
+    assert done.outcome == outcome
+    assert (await place.transport.read("a" + SNAPSHOT_SUFFIX) is not None) == (outcome == "stored")
+
+
+async def test_who_has_no_role_by_the_list_stores_nothing() -> None:
+    place = Place()
+    await set_fields(await place.opened("a", ALICE), 1)
+    done = await compacted(place, BOB, Authority({"": WRITERS}, producers={"": WRITERS}))
+    assert (done.outcome, done.reason) == ("refused", "this key does not hold the snapshot role")
+    assert await place.transport.read("a" + SNAPSHOT_SUFFIX) is None
+
+
+async def test_rosters_by_anybody_are_not_believed() -> None:
+    with pytest.raises(UsageError):
+        await compacted(Place(), BOB, Authority("roster"))

@@ -1,6 +1,8 @@
 """`walstore spark compact`: sign snapshots of documents with long logs.
 
 - The key is named by its file or by a variable, and is read where tasks run.
+- Whose elements count has to be said, and with rosters who may own documents: what a relay makes
+  up is not signed.
 - Exit code 3 says that some documents were refused, or failed; the others are done.
 """
 
@@ -56,10 +58,24 @@ def _parser() -> ArgumentParser:
         "--writers",
         action="append",
         default=[],
-        metavar="any|roster|KEY",
-        help="whose elements count; keys may be given several times",
+        metavar="KEY|roster|any",
+        help="whose elements count: a key, given several times for several; those whom rosters"
+        " name; or any that the relay has let in, which signs whatever a relay makes up",
     )
-    parser.add_argument("--snapshot-role", action="append", default=[], metavar="KEY")
+    parser.add_argument(
+        "--owners",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="a key that may own documents, given several times for several; needed with roster",
+    )
+    parser.add_argument(
+        "--snapshot-role",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="a key whose snapshots count, given several times for several (anybody's)",
+    )
     parser.add_argument("--min-tail", type=int, default=TAIL_MIN, help="elements since a snapshot")
     parser.add_argument("--master", help="local[2], spark://host:7077, or sc://host:15002")
     parser.add_argument("--quick", action="store_true", help="start sooner, run slower")
@@ -77,8 +93,10 @@ def _source(flags: Namespace, signer: Signer) -> Address:
 
 
 def _authority(flags: Namespace) -> Authority:
-    given: list[str] = flags.writers or ["any"]
+    given: list[str] = flags.writers
     writers: Literal["any", "roster"] | dict[str, list[str]]
+    if not given:
+        raise UsageError("say whose elements count: --writers with a key, roster, or any")
     if given == ["any"]:
         writers = "any"
     elif given == ["roster"]:
@@ -88,7 +106,8 @@ def _authority(flags: Namespace) -> Authority:
     else:
         writers = {"": given}
     producers = {"": flags.snapshot_role} if flags.snapshot_role else None
-    return Authority(writers=writers, producers=producers)
+    owners = {"": flags.owners} if flags.owners else {}
+    return Authority(writers=writers, producers=producers, owners=owners)
 
 
 def _lines(found: Sequence[Compacted], *, is_json: bool) -> list[str]:

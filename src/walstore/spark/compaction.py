@@ -6,6 +6,8 @@
 - A snapshot is made as any reader with the role makes one: the document is read from the relay,
   everything is verified, and what is missing or cannot be read is a refusal. The relay checks the
   role. What it lets go of then is its own policy; see `walstore relay compact`.
+- Nothing is signed on the word of a relay: a roster counts if somebody who may own documents has
+  signed it, and one that is missing or refused is a refusal, too.
 - One bad document is a line of the report, never the end of the job.
 - Keys are where the task runs, in a file or a variable; see `signer`.
 """
@@ -79,6 +81,10 @@ class Compaction:
     signer: Signer
     authority: Authority
 
+    def __post_init__(self) -> None:
+        if self.authority.writers == "roster" and not self.authority.owners:
+            raise UsageError("rosters are believed if it is known who may own documents: owners")
+
     def compact(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Sign snapshots of the documents that are named; a row for each."""
         for batch in batches:
@@ -108,7 +114,7 @@ class Compaction:
             async with asyncio.timeout(DOCUMENT_S_MAX):
                 opened = await self._opened(document, transport, identity)
                 snapshot = await opened.snapshot()
-        except (SnapshotRefusedError, RelayRefusalError) as error:
+        except (SnapshotRefusedError, RelayRefusalError, _NoRoleError) as error:
             return Compacted(document, "refused", reason=str(error))
         except TimeoutError:
             return Compacted(document, "failed", reason=f"it takes over {DOCUMENT_S_MAX:.0f} s")
@@ -123,7 +129,13 @@ class Compaction:
         if self.authority.has_owner(document):
             found = [await transport.read_record(document, each) for each in (ROSTER, KEYRING)]
             records = Records(*[None if each is None else each.text for each in found])
-        rules, _ = self.authority.rules(document, identity=identity, records=records)
+        rules, problems = self.authority.rules(document, identity=identity, records=records)
+        if self.authority.writers == "roster" and records.roster is None:
+            problems = ["it has no roster"]
+        if problems:
+            raise _NoRoleError(problems[0])
+        if not rules.is_producer(identity.public_key):
+            raise _NoRoleError("this key does not hold the snapshot role")
         return await WalDocument(
             document,
             transport=transport,
@@ -135,6 +147,10 @@ class Compaction:
             encryptor=rules.encryptor,
             on_author_error="skip",
         ).open()
+
+
+class _NoRoleError(UsageError):
+    """Nobody who is believed has said that this key may sign a snapshot."""
 
 
 def tails(events: DataFrame) -> DataFrame:
