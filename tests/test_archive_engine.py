@@ -15,7 +15,7 @@ from tests.archive_faults import Faults, FaultyDestination, Killed, timed_out
 from tests.archive_world import MODES, World, until
 from tests.rigged import BOB
 from walstore.archive.memory import MemoryDestination
-from walstore.archive.source import Page
+from walstore.archive.source import Page, Status
 from walstore.document.ports import LogBehindError
 from walstore.net.faults import OtherRelayError
 from walstore.relay.memory import MemoryLog
@@ -235,6 +235,65 @@ async def test_a_source_that_does_not_reach_back_is_caught_up_with(world: World)
     else:
         documents = {row["document"] for row in await world.rows() if row["kind"] == "snapshot"}
         assert documents == {"notes/a", "notes/b", "notes/c"}
+
+
+@pytest.mark.parametrize("is_trimmed_meanwhile", [False, True])
+async def test_a_start_anew_takes_what_the_source_still_has(
+    world: World, is_trimmed_meanwhile: bool
+) -> None:
+    await world.happen(20)
+    await world.engine().run_once()
+    await world.log.trim(10)
+    engine = world.engine(resumes=False)
+    status = engine._source.status
+
+    async def trimmed() -> Status:
+        found = await status()
+        if is_trimmed_meanwhile:
+            await world.log.trim(15)
+        return found
+
+    engine._source.status = trimmed  # type: ignore[method-assign]
+    committed = await engine.run_once()
+    assert committed is not None
+    assert (committed.artifact.is_base, committed.manifest.epoch) == (True, 2)
+    await world.check()
+
+
+async def test_who_is_sent_back_reads_again_though_nothing_more_happens(world: World) -> None:
+    async def edit(key: str) -> None:
+        document = await world.document(key)
+        document.set_field("count", 1)
+        await document.commit()
+
+    await edit("notes/a")
+    engine, other = world.engine(), world.engine()
+    waits: list[int] = []
+    wait = engine._source.wait
+
+    async def noted(since: int) -> None:
+        waits.append(since)
+        await wait(since)
+
+    engine._source.wait = noted  # type: ignore[method-assign]
+    following = asyncio.ensure_future(engine._follow())
+    await until(lambda: engine.status.is_ready)
+    await edit("other/d")
+    await other._begin()
+    while await other._read():
+        pass
+    await edit("other/e")
+    await edit("notes/b")
+    await until(lambda: 4 in waits)
+    # The other one's base ends before what was read here begins.
+    await other.flush(is_base_wanted=True)
+    await engine.flush()
+    await until(lambda: engine.status.buffered_events == 1)
+    await engine.flush()
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+    assert engine.writer.head == 4
+    await world.check()
 
 
 async def test_a_relay_that_was_rolled_back_ends_it(world: World) -> None:

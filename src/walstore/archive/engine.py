@@ -124,6 +124,8 @@ class Engine:
         # What the buffer, and what the table remembers, go on from.
         self._aligned: Manifest | None = None
         self._lock = anyio.Lock()
+        # Cancelled when there is something to read again below what is waited for.
+        self._waiting = anyio.CancelScope()
         self._is_begun = False
         self.status = EngineStatus()
 
@@ -233,9 +235,10 @@ class Engine:
         head, reached = self._writer.head, self.status.source_position
         first = self._buffer[0].seq if self._buffer else reached + 1
         if first > head + 1 or head > reached:
-            # What lies between is not here: it is read again.
+            # What lies between is not here: it is read again, also if nothing more is to come.
             self._buffer.clear()
             self.status.source_position = head
+            self._waiting.cancel()
         self._buffer[:] = [event for event in self._buffer if event.seq > head]
         self._bytes = sum(map(_size, self._buffer))
         self._measure()
@@ -253,14 +256,24 @@ class Engine:
             self.status.source_position = self._writer.head
             self._align()
             self._measure()
-            is_anew = self._writer.manifest is not None and not self._resumes
-            committed = await self._catch_up(min_seq=1) if is_anew else None
+            committed = None
+            if self._writer.manifest is not None and not self._resumes:
+                min_seq = (await self._source.status()).min_seq
+                committed = await self._catch_up(min_seq=max(min_seq, 1))
             self._is_begun = True
         return committed
 
     async def _catch_up(self, *, min_seq: int) -> Committed | None:
         """Make a new base of what the source still has."""
-        window = await self._table.catch_up(min_seq=min_seq, manifest=self._writer.manifest)
+        window: Window | None = None
+        while window is None:
+            try:
+                window = await self._table.catch_up(min_seq=min_seq, manifest=self._writer.manifest)
+            except ReplayTooOldError as error:
+                if error.min_seq <= min_seq:
+                    raise
+                # It has let go of more meanwhile.
+                min_seq = error.min_seq
         committed = await self._commit_window(window, is_base_wanted=True)
         self._clear()
         self.status.source_position = window.to
@@ -314,7 +327,8 @@ class Engine:
                 if not await self._read():
                     await self._write_first()
                     await self._make_room()
-                    await self._source.wait(self.status.source_position)
+                    with anyio.CancelScope() as self._waiting:
+                        await self._source.wait(self.status.source_position)
                     # What comes meanwhile is read together with it.
                     await anyio.sleep(rest_s)
                 failures, self.status.reason = 0, None
