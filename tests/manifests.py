@@ -99,6 +99,7 @@ BROKEN: dict[str, tuple[Manifest, str]] = {
     "an epoch beyond": (replace(example(), epoch=3), "its epoch is 3"),
     "a head of nothing": (replace(opened("notes", now_ms=0), head_position=5), "its head is at 5"),
     "an epoch of nothing": (replace(opened("notes", now_ms=0), epoch=1), "its epoch is 1"),
+    "an epoch before the first": (replace(example(), first_epoch=2), "from before epoch 2"),
     "no format": (_edited(0, formats={}), "in no format"),
     "too many parts": (_edited(0, formats=in_parts("b", 4, 5)), "2 parts in jsonl, and not 1"),
     "too few parts": (replace(example(), parts=2), "1 parts in jsonl, and not 2"),
@@ -130,6 +131,7 @@ def manifests(draw: st.DrawFn) -> Manifest:
         key_fields=tuple(draw(st.lists(fields, max_size=3, unique=True))),
         mode=draw(st.sampled_from(["rows", "sealed", "folded"])),
         source=draw(st.none() | _TEXT),
+        first_epoch=draw(st.sampled_from([1, 1, 2, 7])),
     )
     for _ in range(draw(st.integers(0, 5))):
         manifest = _and_one_more(draw, manifest)

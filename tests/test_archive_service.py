@@ -171,13 +171,12 @@ async def test_an_empty_relay_is_archived_too(world: World) -> None:
 async def test_what_is_left_of_killed_writers_is_removed_once_it_is_old(world: World) -> None:
     _, url = await start_relay(world)
     world.configure(url, "notes")
-    (world.directory / "out/notes/epoch=1").mkdir(parents=True)
+    archive = await world.run()
+    await archive.ready()
     old, young = [world.directory / f"out/notes/epoch=1/diff-1-{to}.jsonl" for to in (2, 3)]
     for each in (old, young):
         each.write_text("{}\n")
     os.utime(old, (1, 1))
-    archive = await world.run()
-    await archive.ready()
     assert (await archive.ask("POST", "/snapshot")).status == 200
 
     async def is_gone() -> bool:

@@ -20,6 +20,7 @@ from tests.archive_tables import (
     writer,
 )
 from walstore.archive.destination import Destination, DestinationError
+from walstore.archive.follow import Follower, Replaced
 from walstore.archive.jsonl import JsonlFormat
 from walstore.archive.keys import manifest_key
 from walstore.archive.local import LocalDestination
@@ -221,9 +222,10 @@ async def test_nothing_is_committed_unless_all_places_have_the_artifact(
     place: Destination, source: Source
 ) -> None:
     second = MemoryDestination("there")
-    broken = FaultyDestination(second, Faults(at=2, fault=timed_out))
-    written = await opened([place, broken])
+    faults = Faults(fault=timed_out)
+    written = await opened([place, FaultyDestination(second, faults)])
     await written.commit(source.window(0, 2))
+    faults._at = len(faults.steps)
     with pytest.raises(DestinationError):
         await written.commit(source.window(2))
     assert (await Archive(place, PREFIX).manifest()).head_position == 2
@@ -233,11 +235,13 @@ async def test_a_place_that_missed_the_commit_is_rolled_forward_with_the_same_ar
     place: Destination, source: Source
 ) -> None:
     second = MemoryDestination("there")
-    faults = Faults(at=1, fault=timed_out)
+    faults = Faults(fault=timed_out)
     written = await opened([place, FaultyDestination(second, faults)])
-    # The artifact is there, its manifest is not.
+    # The artifact is there, the manifest that names it is not.
+    faults._at = len(faults.steps) + 2
     assert await written.commit(source.window(0, 2)) is not None
-    assert manifest_key(PREFIX) not in await keys_of(second)
+    assert (await Archive(second, PREFIX).manifest()).artifacts == ()
+    assert len(await keys_of(second)) == 2
     await written.commit(source.window(2))
     assert await objects_of(place) == await objects_of(second)
     manifest = await Archive(second, PREFIX).manifest()
@@ -318,10 +322,66 @@ async def newest_ms(place: Destination) -> int:
 async def test_other_bytes_under_a_key_are_never_replaced(
     place: Destination, source: Source
 ) -> None:
-    await place.put(f"{PREFIX}epoch=1/snapshot-5.jsonl", b"{}\n")
-    await (await opened([place])).commit(source.window(0))
-    assert (await objects_of(place))[f"{PREFIX}epoch=1/snapshot-5.jsonl"] == b"{}\n"
+    written = await opened([place])
+    await written.commit(source.window(0, 2))
+    await place.put(f"{PREFIX}epoch=1/diff-2-5.jsonl", b"{}\n")
+    await written.commit(source.window(2))
+    assert (await objects_of(place))[f"{PREFIX}epoch=1/diff-2-5.jsonl"] == b"{}\n"
     assert await rows_of(place) == source.rows()
+
+
+async def test_who_is_killed_before_the_first_commit_begins_again_as_if_nothing_was(
+    place: Destination, source: Source
+) -> None:
+    faults = Faults(fault=timed_out)
+    written = await opened([FaultyDestination(place, faults)])
+    faults._at = len(faults.steps) + 2
+    with pytest.raises(DestinationError):
+        await written.commit(source.window(0))
+    left = await objects_of(place)
+    assert len(left) == 2
+    committed = await (await opened([place])).commit(source.window(0))
+    assert committed is not None
+    assert (committed.manifest.epoch, committed.manifest.first_epoch) == (1, 1)
+    assert (await objects_of(place)).keys() == left.keys()
+
+
+@pytest.mark.parametrize("places", [1, 2])
+async def test_an_archive_whose_manifest_was_moved_away_stays_and_another_begins_above(
+    place: Destination, source: Source, places: int
+) -> None:
+    destinations = [place, MemoryDestination("there")][:places]
+    written = await opened(destinations)
+    await written.commit(source.window(0, 2))
+    await written.commit(source.window(2))
+    follower = Follower(Archive(place, PREFIX))
+    step = await follower.next()
+    assert isinstance(step, Replaced)
+    follower.mark(step)
+    moved = [await objects_of(each) for each in destinations]
+    for each in destinations:
+        await each.delete(manifest_key(PREFIX))
+
+    # The relay has let go of the rest.
+    window = Window(0, 5, source.window(2).changes, churn=1)
+    written = await opened(destinations, keep_epochs=1)
+    for is_first in (True, False):
+        committed = await written.commit(window, is_base_wanted=True)
+        assert committed is not None
+        assert committed.manifest.first_epoch == 2
+        assert committed.manifest.epoch == (2 if is_first else 3)
+        step = await follower.next()
+        assert isinstance(step, Replaced)
+        follower.mark(step)
+        window = Window(5, 5, (), churn=0)
+    for each, before in zip(destinations, moved, strict=True):
+        now_ms = await newest_ms(each) + 1
+        await collect_orphans(Archive(each, PREFIX), now_ms=now_ms, grace_ms=0)
+        epochs = {key.split("/")[1] for key in await keys_of(each)}
+        assert epochs == {"epoch=1", "epoch=3", "manifest.json"}
+        # Whoever moves it back has all of it again.
+        await each.put(manifest_key(PREFIX), before[manifest_key(PREFIX)])
+        assert await rows_of(each) == source.rows()
 
 
 @pytest.mark.parametrize("settings", [{"name": ""}, {"prefix": "/absolute/"}])

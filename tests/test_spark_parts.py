@@ -127,11 +127,12 @@ def test_what_begins_an_archive_is_a_base_and_was_no_diff(tmp_path: Path) -> Non
     for number in set(range(work.parts)) - told.keys():
         told[number] = asyncio.run(work.write_empty(number))
     mine = stored(bench)
-    committed = bench.run_plain()
+    with bench.beside():
+        committed = bench.run_plain()
+        assert mine == stored(bench)
     assert committed is not None
     for name, parts in keys_of(committed).items():
         assert [read_parts(told[number])[name] for number in range(work.parts)] == parts
-    assert mine == stored(bench)
     assert sum(_number(each, "churn") for each in told.values()) == committed.artifact.churn
 
 

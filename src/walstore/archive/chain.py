@@ -3,6 +3,7 @@
 - An epoch is opened by a base, which may take in what is new itself.
 - A diff begins where the artifact before it ends, and ends beyond that.
 - The head is where the last artifact ends; with none of them it is 0.
+- No artifact is of an epoch below the one that the archive began with.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ def check(manifest: Manifest) -> None:
         if flaw is not None:
             raise ManifestError(f"artifacts[{index}] {flaw}")
         before = artifact
-    epoch, head = (0, 0) if before is None else (before.epoch, before.to_position)
+    begun = manifest.first_epoch - 1
+    epoch, head = (begun, 0) if before is None else (before.epoch, before.to_position)
+    if any(each.epoch <= begun for each in manifest.artifacts[:1]):
+        raise ManifestError(f"it has artifacts from before epoch {manifest.first_epoch}")
     if manifest.epoch != epoch:
         raise ManifestError(f"its epoch is {manifest.epoch}, but that of its artifacts {epoch}")
     if manifest.head_position != head:

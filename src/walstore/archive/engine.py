@@ -124,8 +124,8 @@ class Engine:
         # What the buffer, and what the table remembers, go on from.
         self._aligned: Manifest | None = None
         self._lock = anyio.Lock()
-        # Cancelled when there is something to read again below what is waited for.
-        self._waiting = anyio.CancelScope()
+        # Whoever waits for news, to be told that there is something to read again.
+        self._waiting: anyio.CancelScope | None = None
         self._is_begun = False
         self.status = EngineStatus()
 
@@ -238,7 +238,8 @@ class Engine:
             # What lies between is not here: it is read again, also if nothing more is to come.
             self._buffer.clear()
             self.status.source_position = head
-            self._waiting.cancel()
+            if self._waiting is not None:
+                self._waiting.cancel()
         self._buffer[:] = [event for event in self._buffer if event.seq > head]
         self._bytes = sum(map(_size, self._buffer))
         self._measure()

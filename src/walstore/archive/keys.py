@@ -27,6 +27,7 @@ RESERVED = ".walstore"
 DIGEST_SIZE = 12
 
 _UNSAFE = re.compile("[/: ]")
+_EPOCH = re.compile(r"epoch=([1-9][0-9]{0,14})/", re.ASCII)
 _REFUSED = re.compile(r"[\x00-\x1f\x7f\\]")
 
 
@@ -74,6 +75,12 @@ def diff_key(
     """Where a diff is, or a part of one."""
     name = f"diff-{escaped(since)}-{escaped(to)}{_part(part)}"
     return f"{prefix}epoch={epoch}/{name}{extension}"
+
+
+def epoch_of(prefix: str, key: str) -> int:
+    """The epoch of an object, by its key; 0 if that names none."""
+    found = _EPOCH.match(key.removeprefix(prefix))
+    return int(found[1]) if found else 0
 
 
 def other_key(key: str, extension: str, sha256: str) -> str:

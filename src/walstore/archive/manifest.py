@@ -126,7 +126,7 @@ class Manifest:
 
     Attributes:
         table: What it is an archive of.
-        epoch: The archive epoch; 0 before the first base.
+        epoch: The archive epoch; before the first base the one before `first_epoch`.
         updated_ms: When it was written.
         head_position: What the archive has reached; 0 before the first base.
         artifacts: The oldest first.
@@ -135,6 +135,7 @@ class Manifest:
         key_fields: The members of a row that are its key; empty if nobody said.
         mode: What the rows are.
         source: The relay that they are from; None if nobody said.
+        first_epoch: The epoch that it began with: objects of lower ones are not its own.
     """
 
     table: str
@@ -147,6 +148,7 @@ class Manifest:
     key_fields: tuple[str, ...] = ()
     mode: Mode = "rows"
     source: str | None = None
+    first_epoch: int = 1
 
     @property
     def version(self) -> int:
@@ -251,11 +253,12 @@ def opened(
     key_fields: tuple[str, ...] = (),
     mode: Mode = "rows",
     source: str | None = None,
+    first_epoch: int = 1,
 ) -> Manifest:
     """The manifest of an archive that has nothing yet."""
     return Manifest(
         table,
-        epoch=0,
+        epoch=first_epoch - 1,
         updated_ms=now_ms,
         head_position=0,
         parts=parts,
@@ -263,4 +266,5 @@ def opened(
         key_fields=key_fields,
         mode=mode,
         source=source,
+        first_epoch=first_epoch,
     )

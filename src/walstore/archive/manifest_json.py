@@ -10,8 +10,8 @@
 
 - The checksum is the SHA-256 of the canonical text without it. Members that only newer writers
   know are under it too, and are otherwise let be.
-- What may be missing: `columns`, `key_fields`, `mode`, `source`, `checksum`, an artifact's `churn`,
-  an object's `key` and `sha256`. What is there is checked.
+- What may be missing: `columns`, `key_fields`, `mode`, `source`, `first_epoch`, `checksum`, an
+  artifact's `churn`, an object's `key` and `sha256`. What is there is checked.
 - Version 2 has artifacts in parts: `"parts": N` for all of them, and in each format
   `{"parts": [{"uri": …, "size_bytes": …, "row_count": …, …}, …]}`.
 - A version that is not known is refused, never guessed at.
@@ -133,6 +133,8 @@ def _manifest_members(manifest: Manifest) -> dict[str, Json]:
         members["key_fields"] = list(manifest.key_fields)
     if manifest.source is not None:
         members["source"] = manifest.source
+    if manifest.first_epoch > 1:
+        members["first_epoch"] = manifest.first_epoch
     return members
 
 
@@ -183,6 +185,7 @@ def _manifest(members: Members, version: int) -> Manifest:
         key_fields=optional(members, "key_fields", _key_fields) or (),
         mode=optional(members, "mode", as_mode) or "rows",
         source=optional(members, "source", as_text),
+        first_epoch=optional(members, "first_epoch", as_count) or 1,
     )
 
 

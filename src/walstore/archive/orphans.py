@@ -3,7 +3,9 @@
 - An orphan is collected only when it is older than a grace period: a younger one may be what a
   writer is about to commit, or what a reader is reading.
 - The objects are listed before the manifest is read: what is committed in between is named by it.
-- Only objects that an archive writes are ever looked at: `<prefix>epoch=…`.
+- Only objects that an archive writes are ever looked at: `<prefix>epoch=…`, from the epoch on that
+  it began with. Those below are of an archive whose manifest was moved away, and may be all that
+  there is of it.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import NamedTuple
 
 from walstore.archive.artifacts import key_of_part
 from walstore.archive.destination import Destination, Listed
+from walstore.archive.keys import epoch_of
 from walstore.archive.manifest import Manifest
 from walstore.archive.reader import Archive
 
@@ -42,9 +45,14 @@ async def collect_orphans(
     """
     destination, prefix = archive.destination, archive.prefix
     listed = [each async for each in destination.list(f"{prefix}epoch=")]
-    named = names(await archive.manifest(), prefix)
+    manifest = await archive.manifest()
+    named = names(manifest, prefix)
     orphans = tuple(
-        each for each in listed if each.key not in named and each.modified_ms <= now_ms - grace_ms
+        each
+        for each in listed
+        if each.key not in named
+        and each.modified_ms <= now_ms - grace_ms
+        and epoch_of(prefix, each.key) >= manifest.first_epoch
     )
     if not dry_run:
         for each in orphans:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from walstore.archive.artifacts import MissingObjectError
 from walstore.archive.destination import ConflictError, Destination, DestinationError
-from walstore.archive.keys import manifest_key
+from walstore.archive.keys import epoch_of, manifest_key
 from walstore.archive.manifest import Manifest
 from walstore.archive.manifest_json import read_manifest, write_manifest
 from walstore.archive.mirror import DivergedError, mirror
@@ -84,6 +84,18 @@ class Places:
             manifest = read_manifest(found.body)
             self._first.revision, self._body, self.manifest = found.revision, found.body, manifest
         return self.manifest
+
+    async def highest_epoch(self) -> int:
+        """The highest epoch that there are objects of, in any place; 0 if there are none.
+
+        Raises:
+            DestinationError: A place cannot be listed now.
+        """
+        highest = 0
+        for destination in self.destinations:
+            async for each in destination.list(f"{self._prefix}epoch="):
+                highest = max(highest, epoch_of(self._prefix, each.key))
+        return highest
 
     async def has_moved(self) -> bool:
         """Whether another manifest is there than the one that was read.

@@ -8,10 +8,14 @@
 - A window that begins with a TRUNCATE is the whole table. As a base it may begin anywhere: so a
   table is read anew when what happened since the head is no longer to be had.
 - There should be one writer for a table; a second one is noticed, and nothing is lost.
+- An archive begins with a manifest that names nothing, before any object is written. So objects
+  without a manifest are of one whose manifest was moved away: they are left alone, and epochs go on
+  above theirs, so that no reader takes one chain for the other.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -29,6 +33,8 @@ from walstore.archive.reader import Archive
 from walstore.archive.rows import Column, Window
 from walstore.archive.work import Formats, Measured, WindowWork, Work, Written
 from walstore.errors import UsageError
+
+_logger = logging.getLogger("walstore.archive")
 
 # How often somebody else may commit while the archive is being opened.
 _OPEN_MAX = 4
@@ -64,7 +70,7 @@ class Table(NamedTuple):
     source: str | None = None
     parts: int = 1
 
-    def new_manifest(self, now_ms: int) -> Manifest:
+    def new_manifest(self, now_ms: int, *, first_epoch: int = 1) -> Manifest:
         """The manifest of an archive that has nothing yet."""
         return opened(
             self.name,
@@ -74,6 +80,7 @@ class Table(NamedTuple):
             key_fields=self.key_fields,
             mode=self.mode,
             source=self.source,
+            first_epoch=first_epoch,
         )
 
     def check(self, manifest: Manifest) -> None:
@@ -156,6 +163,8 @@ class Writer:
         self._policy = policy
         self._now_ms = now_ms
         self._keep_epochs = keep_epochs
+        # Where there is no manifest: the highest epoch that objects are there of.
+        self._epoch_there = 0
         self._lock = anyio.Lock()
 
     @property
@@ -172,6 +181,12 @@ class Writer:
     def head(self) -> int:
         """What the archive has reached; 0 before its first base."""
         return 0 if self.manifest is None else self.manifest.head_position
+
+    @property
+    def before(self) -> Manifest:
+        """What the next commit goes on from: the manifest, or the one that it begins with."""
+        first_epoch = self._epoch_there + 1
+        return self.manifest or self.table.new_manifest(self._now_ms(), first_epoch=first_epoch)
 
     @property
     def last(self) -> Committed | None:
@@ -214,7 +229,18 @@ class Writer:
         manifest = await self._places.reload()
         if manifest is not None:
             self.table.check(manifest)
+        else:
+            await self._look_for_others()
         await self._places.roll_forward()
+
+    async def _look_for_others(self) -> None:
+        self._epoch_there = await self._places.highest_epoch()
+        if self._epoch_there:
+            _logger.warning(
+                "%s: objects up to epoch %d are there without a manifest; they are left alone",
+                self.table.name,
+                self._epoch_there,
+            )
 
     async def commit(self, window: Window, *, is_base_wanted: bool = False) -> Committed | None:
         """Write what happened since the head; None if there is nothing to write.
@@ -243,8 +269,10 @@ class Writer:
         """Commit what is written elsewhere; as `commit`."""
         async with self._lock:
             await self._places.roll_forward()
-            before = self.manifest or self.table.new_manifest(self._now_ms())
+            before = self.before
             _check_range(work, before, is_base_wanted)
+            if self.manifest is None:
+                await self._places.replace(before)
             try:
                 after, trigger = await self._write(before, work, is_base_wanted)
             except MissingObjectError as error:

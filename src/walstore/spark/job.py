@@ -238,7 +238,7 @@ class ArchiveJob:
         since: int,
         to: int,
     ) -> Ran:
-        work = SparkWork(spark, self.work(writer.manifest, since=since, to=to), events)
+        work = SparkWork(spark, self.work(writer.before, since=since, to=to), events)
 
         async def commit() -> Committed | None:
             committed = await writer.commit_work(work)
@@ -278,7 +278,7 @@ class ArchiveJob:
             authority=table.authority,
             identity=self._identity,
             keeps_state=table.keeps_state,
-            manifest=b"" if manifest is None else write_manifest(manifest),
+            manifest=write_manifest(manifest) if manifest and manifest.artifacts else b"",
             since=since,
             to=to,
             epoch=0 if manifest is None else manifest.epoch,
