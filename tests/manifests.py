@@ -56,8 +56,10 @@ def example() -> Manifest:
 
 
 def parted_example() -> Manifest:
-    """A base and a diff, each in three parts."""
-    manifest = opened("notes", now_ms=NOW_MS, parts=3, mode="sealed")
+    """A base and a diff, each in three parts, of documents, above another archive."""
+    manifest = opened(
+        "notes", now_ms=NOW_MS, parts=3, mode="sealed", prefix="notes/", first_epoch=4
+    )
     manifest = manifest.with_base(to=7, count=9, formats=in_parts("b7", 4, 0, 5), now_ms=NOW_MS)
     return manifest.with_diff(to=9, count=2, formats=in_parts("d9", 1, 1, 0), now_ms=NOW_MS)
 
@@ -132,6 +134,7 @@ def manifests(draw: st.DrawFn) -> Manifest:
         mode=draw(st.sampled_from(["rows", "sealed", "folded"])),
         source=draw(st.none() | _TEXT),
         first_epoch=draw(st.sampled_from([1, 1, 2, 7])),
+        prefix=draw(st.none() | st.just("") | _TEXT),
     )
     for _ in range(draw(st.integers(0, 5))):
         manifest = _and_one_more(draw, manifest)

@@ -211,7 +211,10 @@ def _remove(text: Any, path: Path) -> None:
     del text[path[-1]]
 
 
-OPTIONAL = {"columns", "key_fields", "mode", "source", "churn", "table_rows", "key", "sha256"}
+OPTIONAL = {
+    *("columns", "key_fields", "mode", "source", "prefix", "first_epoch"),
+    *("churn", "table_rows", "key", "sha256"),
+}
 
 
 @pytest.mark.parametrize("manifest", [example(), parted_example()])
@@ -268,6 +271,8 @@ def _may_be(path: Path, value: object) -> bool:
     match path[-1]:
         case "table" | "uri" | "source" | "name" | "key":
             return isinstance(value, str) and value != ""
+        case "prefix":
+            return isinstance(value, str)
         case "size_bytes" | "churn" | "table_rows" | "row_count" | "change_count":
             return type(value) is int and 0 <= value < 2**53
         case "columns" | "key_fields":

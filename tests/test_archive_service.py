@@ -346,7 +346,7 @@ async def test_it_ends_by_itself_when_no_table_can_go_on(world: World) -> None:
     assert (await world.run_once())[0] == 0
     world.configure(here, "notes")
     assert await (await world.run()).ended() == 1
-    assert "use another prefix" in world.forker.errors()
+    assert "use another archive.key_prefix" in world.forker.errors()
 
 
 async def test_a_relay_that_was_rolled_back_is_said_to_be(world: World) -> None:

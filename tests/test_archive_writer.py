@@ -267,6 +267,45 @@ async def test_a_place_with_another_archive_is_left_alone(
     assert await objects_of(second) == before
 
 
+def of_documents(place: Destination, prefix: str | None) -> Writer:
+    return Writer(
+        table()._replace(documents=prefix),
+        [place],
+        base_formats=[JsonlFormat()],
+        diff_formats=[JsonlFormat()],
+        policy=Policy(),
+        now_ms=Clock(),
+    )
+
+
+@pytest.mark.parametrize("other", ["", "notes", "notes/a/"])
+async def test_an_archive_of_other_documents_is_refused(
+    place: Destination, source: Source, other: str
+) -> None:
+    written = of_documents(place, "notes/")
+    await written.open()
+    committed = await written.commit(source.window(0))
+    assert committed is not None
+    assert committed.manifest.prefix == "notes/"
+    with pytest.raises(OtherTableError, match=r"source\.prefix 'notes/', not"):
+        await of_documents(place, other).open()
+    await of_documents(place, "notes/").open()
+
+
+async def test_an_archive_that_does_not_say_what_it_is_of_says_so_from_the_next_commit_on(
+    place: Destination, source: Source
+) -> None:
+    await (await opened([place])).commit(source.window(0, 3))
+    written = of_documents(place, "")
+    await written.open()
+    assert await written.commit(Window(3, 3, (), churn=0)) is None
+    assert (await Archive(place, PREFIX).manifest()).prefix is None
+    await written.commit(source.window(3))
+    assert (await Archive(place, PREFIX).manifest()).prefix == ""
+    with pytest.raises(OtherTableError):
+        await of_documents(place, "notes/").open()
+
+
 async def test_the_archive_of_something_else_is_refused(place: Destination, source: Source) -> None:
     await (await opened([place])).commit(source.window(0))
     other = Writer(

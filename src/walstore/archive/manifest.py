@@ -136,6 +136,7 @@ class Manifest:
         mode: What the rows are.
         source: The relay that they are from; None if nobody said.
         first_epoch: The epoch that it began with: objects of lower ones are not its own.
+        prefix: What the keys of its documents begin with; None if nobody said.
     """
 
     table: str
@@ -149,6 +150,7 @@ class Manifest:
     mode: Mode = "rows"
     source: str | None = None
     first_epoch: int = 1
+    prefix: str | None = None
 
     @property
     def version(self) -> int:
@@ -254,6 +256,7 @@ def opened(
     mode: Mode = "rows",
     source: str | None = None,
     first_epoch: int = 1,
+    prefix: str | None = None,
 ) -> Manifest:
     """The manifest of an archive that has nothing yet."""
     return Manifest(
@@ -267,4 +270,5 @@ def opened(
         mode=mode,
         source=source,
         first_epoch=first_epoch,
+        prefix=prefix,
     )

@@ -10,8 +10,8 @@
 
 - The checksum is the SHA-256 of the canonical text without it. Members that only newer writers
   know are under it too, and are otherwise let be.
-- What may be missing: `columns`, `key_fields`, `mode`, `source`, `first_epoch`, `checksum`, an
-  artifact's `churn`, an object's `key` and `sha256`. What is there is checked.
+- What may be missing: `columns`, `key_fields`, `mode`, `source`, `prefix`, `first_epoch`,
+  `checksum`, an artifact's `churn`, an object's `key` and `sha256`. What is there is checked.
 - Version 2 has artifacts in parts: `"parts": N` for all of them, and in each format
   `{"parts": [{"uri": …, "size_bytes": …, "row_count": …, …}, …]}`.
 - A version that is not known is refused, never guessed at.
@@ -41,6 +41,7 @@ from walstore.archive.manifest_members import (
     as_object,
     as_parts,
     as_position,
+    as_prefix,
     as_sha256,
     as_text,
     as_time,
@@ -133,6 +134,8 @@ def _manifest_members(manifest: Manifest) -> dict[str, Json]:
         members["key_fields"] = list(manifest.key_fields)
     if manifest.source is not None:
         members["source"] = manifest.source
+    if manifest.prefix is not None:
+        members["prefix"] = manifest.prefix
     if manifest.first_epoch > 1:
         members["first_epoch"] = manifest.first_epoch
     return members
@@ -186,6 +189,7 @@ def _manifest(members: Members, version: int) -> Manifest:
         mode=optional(members, "mode", as_mode) or "rows",
         source=optional(members, "source", as_text),
         first_epoch=optional(members, "first_epoch", as_count) or 1,
+        prefix=optional(members, "prefix", as_prefix),
     )
 
 

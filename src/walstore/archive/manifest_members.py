@@ -70,6 +70,11 @@ def as_text(value: object, where: str) -> str:
     return value
 
 
+def as_prefix(value: object, where: str) -> str:
+    """A text, which may be empty."""
+    return "" if value == "" else as_text(value, where)
+
+
 def as_count(value: object, where: str) -> int:
     """A whole number that is not negative."""
     if type(value) is not int or not 0 <= value <= INTEGER_MAX:

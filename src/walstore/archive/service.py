@@ -296,6 +296,7 @@ class Service:
                 table.kind.mode,
                 relay_id,
                 settings.parts,
+                settings.prefix,
             ),
             self._destinations,
             base_formats=[open_format(each) for each in self.settings.base_formats],

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import anyio
@@ -45,7 +46,8 @@ class OtherTableError(UsageError):
 
     def __init__(self, what: str, *, there: object, here: object) -> None:
         super().__init__(
-            f"the archive there has the {what} {there!r}, not {here!r}: use another prefix"
+            f"the archive there has the {what} {there!r}, not {here!r}: use another"
+            " archive.key_prefix"
         )
 
 
@@ -60,6 +62,7 @@ class Table(NamedTuple):
         mode: What the rows are.
         source: The relay that they are from, if they are from one.
         parts: How many parts each artifact has.
+        documents: What the keys of its documents begin with; None if it is not of documents.
     """
 
     name: str
@@ -69,6 +72,7 @@ class Table(NamedTuple):
     mode: Mode = "rows"
     source: str | None = None
     parts: int = 1
+    documents: str | None = None
 
     def new_manifest(self, now_ms: int, *, first_epoch: int = 1) -> Manifest:
         """The manifest of an archive that has nothing yet."""
@@ -81,14 +85,16 @@ class Table(NamedTuple):
             mode=self.mode,
             source=self.source,
             first_epoch=first_epoch,
+            prefix=self.documents,
         )
 
     def check(self, manifest: Manifest) -> None:
-        """Check that a manifest is one of this table.
+        """Check that a manifest is one of this table; what it does not say is as it should be.
 
         Raises:
             OtherTableError: It is not.
         """
+        before = manifest.prefix
         for what, there, here in (
             ("table", manifest.table, self.name),
             ("mode", manifest.mode, self.mode),
@@ -96,6 +102,7 @@ class Table(NamedTuple):
             ("columns", manifest.columns or self.columns, self.columns),
             ("number of parts", manifest.parts, self.parts),
             ("source", manifest.source or self.source, self.source or manifest.source),
+            ("source.prefix", self.documents if before is None else before, self.documents),
         ):
             if there != here:
                 raise OtherTableError(what, there=there, here=here)
@@ -185,8 +192,12 @@ class Writer:
     @property
     def before(self) -> Manifest:
         """What the next commit goes on from: the manifest, or the one that it begins with."""
-        first_epoch = self._epoch_there + 1
-        return self.manifest or self.table.new_manifest(self._now_ms(), first_epoch=first_epoch)
+        if self.manifest is None:
+            return self.table.new_manifest(self._now_ms(), first_epoch=self._epoch_there + 1)
+        if self.manifest.prefix is None:
+            # A former version has written it; from the next commit on it says so.
+            return replace(self.manifest, prefix=self.table.documents)
+        return self.manifest
 
     @property
     def last(self) -> Committed | None:

@@ -42,7 +42,9 @@ async def reporting(settings: Settings) -> AsyncIterator[Callable[[Committed], N
 
         def say(committed: Committed) -> None:
             manifest = committed.manifest
-            archive, prefix = report.archive(manifest.table), prefixes[manifest.table]
+            # What it was archived with, whatever is configured by now.
+            prefix = prefixes[manifest.table] if manifest.prefix is None else manifest.prefix
+            archive = report.archive(manifest.table)
             position, relay_id = manifest.head_position, manifest.source or ""
             saying.say(Progress(archive, prefix, position, relay_id))
 
