@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -206,6 +207,7 @@ def test_what_cannot_be_done_is_said_in_one_line(
         (["export", "out", "--follow", "--poll", "0s"], "'0s' is not a time"),
         (["verify", "out", "--deep"], "--deep"),
         (["gc", "out", "--grace", "soon"], "--grace soon is not a time"),
+        (["gc", "out", "--grace", "59s"], "--grace 59s is below 1m"),
         (["gc", "out", "--dry"], "--dry"),
     ],
 )
@@ -295,6 +297,9 @@ def test_gc_removes_what_is_old_and_nobody_names(
     assert not old.exists()
     assert young.exists()
     assert other.exists()
-    assert Said(capsys, "gc", out, *AT, "--grace", "0s").code == 0
+    # Below a minute somebody may be about to commit it.
+    a_while_ago = time.time() - 90
+    os.utime(young, (a_while_ago, a_while_ago))
+    assert Said(capsys, "gc", out, *AT, "--grace", "1m").code == 0
     assert not young.exists()
     assert Said(capsys, "verify", out, *AT).code == 0

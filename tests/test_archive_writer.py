@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
 
@@ -19,14 +20,15 @@ from tests.archive_tables import (
     table,
     writer,
 )
-from walstore.archive.destination import Destination, DestinationError
+from walstore.archive.artifacts import Encoded, Spot, put_part
+from walstore.archive.destination import Destination, DestinationError, Found
 from walstore.archive.follow import Follower, Replaced
 from walstore.archive.jsonl import JsonlFormat
 from walstore.archive.keys import manifest_key
 from walstore.archive.local import LocalDestination
 from walstore.archive.memory import MemoryDestination
 from walstore.archive.mirror import DivergedError
-from walstore.archive.orphans import collect_orphans
+from walstore.archive.orphans import GRACE_MS, collect_orphans
 from walstore.archive.places import MovedError
 from walstore.archive.policy import Policy
 from walstore.archive.reader import Archive
@@ -356,6 +358,56 @@ async def test_orphans_are_collected_after_a_grace_period_and_nothing_else_is(
 
 async def newest_ms(place: Destination) -> int:
     return max([each.modified_ms async for each in place.list("")])
+
+
+class Hooked(MemoryDestination):
+    """A place where something happens once its manifest was read so many times."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__("here", now_ms=clock)
+        self.reads_left = 0
+        self.happen: Callable[[], Awaitable[object]] | None = None
+
+    async def get(self, key: str) -> Found | None:
+        found = await super().get(key)
+        if key == manifest_key(PREFIX) and self.happen is not None:
+            self.reads_left -= 1
+            if self.reads_left == 0:
+                happen, self.happen = self.happen, None
+                await happen()
+        return found
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+async def test_what_is_about_to_be_committed_is_no_orphan_however_old(
+    source: Source, is_committed: bool
+) -> None:
+    clock = Clock()
+    place, faults = Hooked(clock), Faults(fault=timed_out)
+    written = await opened([FaultyDestination(place, faults)])
+    await written.commit(source.window(0, 2))
+    # Its object is left behind for long: the manifest cannot be replaced.
+    faults._at = len(faults.steps) + 1
+    with pytest.raises(DestinationError):
+        await written.commit(source.window(2))
+    clock.now_ms += GRACE_MS + 1
+    key = f"{PREFIX}epoch=1/diff-2-5.jsonl"
+    body = (await objects_of(place))[key]
+
+    async def put_again() -> None:
+        await put_part([place], Spot(PREFIX, 1, 2, 5, 1), 0, [Encoded("jsonl", ".jsonl", body, 3)])
+
+    async def commit() -> None:
+        await written.commit(source.window(2))
+
+    # Right after whoever tidies has seen that nobody names it.
+    place.reads_left, place.happen = 1, commit if is_committed else put_again
+    orphans = await collect_orphans(Archive(place, PREFIX), now_ms=clock.now_ms)
+    assert place.happen is None
+    assert orphans.objects == ()
+    assert key in await keys_of(place)
+    await opened([place])
+    assert len(await rows_of(place)) == (5 if is_committed else 2)
 
 
 async def test_other_bytes_under_a_key_are_never_replaced(

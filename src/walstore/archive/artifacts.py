@@ -1,7 +1,8 @@
 """Artifacts as objects: how they are written, and how they are found and checked again.
 
-- An object is never replaced by other bytes. Whoever finds its key taken by the same bytes is done:
-  that is a retry; if they are other bytes, the object goes beside them.
+- An object is never replaced by other bytes. Whoever finds its key taken by the same bytes puts
+  them there again: that is a retry, and what was left a while ago is young once more, so that
+  nobody collects it as an orphan. If they are other bytes, the object goes beside them.
 - What is read has the size, the hash and the number of rows that the manifest says, or is refused.
 - An object is found by what its key says below the prefix, so that an archive can be copied.
 """
@@ -194,7 +195,9 @@ async def _put_once(destination: Destination, key: str, body: bytes) -> bool:
         await destination.put_if(key, body, None)
     except ConflictError:
         found = await destination.get(key)
-        return found is not None and found.body == body
+        if found is None or found.body != body:
+            return False
+        await destination.put(key, body)
     return True
 
 

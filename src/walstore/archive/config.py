@@ -31,7 +31,7 @@ from typing import Any, Literal, cast
 from walstore.archive.authority import Authority
 from walstore.archive.config_section import ConfigError, Section, dictionary, known
 from walstore.archive.manifest import PARTS_MAX
-from walstore.archive.orphans import GRACE_MS
+from walstore.archive.orphans import GRACE_MS, GRACE_MS_MIN
 from walstore.archive.policy import Policy, PolicyError
 from walstore.errors import UsageError
 
@@ -51,7 +51,6 @@ CONFIG_BYTES_MAX = 2**20
 
 DIFF_INTERVAL_MS = 30_000
 BUFFER_BYTES_MAX = 256 * 2**20
-GRACE_MS_MIN = 60_000
 
 _SECTIONS = {
     "source": ("relay", "database", "prefix", "identity"),

@@ -3,6 +3,8 @@
 - An orphan is collected only when it is older than a grace period: a younger one may be what a
   writer is about to commit, or what a reader is reading.
 - The objects are listed before the manifest is read: what is committed in between is named by it.
+- Each is looked at once more right before it is removed: whoever is about to commit it has put it
+  there again, or has committed it.
 - Only objects that an archive writes are ever looked at: `<prefix>epoch=…`, from the epoch on that
   it began with. Those below are of an archive whose manifest was moved away, and may be all that
   there is of it.
@@ -10,6 +12,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from walstore.archive.artifacts import key_of_part
@@ -20,6 +23,9 @@ from walstore.archive.reader import Archive
 
 # Longer than any writer takes between an object and its commit.
 GRACE_MS = 24 * 60 * 60 * 1000
+
+# A commit may take that long.
+GRACE_MS_MIN = 60_000
 
 
 class Orphans(NamedTuple):
@@ -37,7 +43,7 @@ class Orphans(NamedTuple):
 async def collect_orphans(
     archive: Archive, *, now_ms: int, grace_ms: int = GRACE_MS, dry_run: bool = False
 ) -> Orphans:
-    """Remove what no manifest names and is older than the grace period.
+    """Remove what no manifest names and is older than the grace period; what was removed.
 
     Raises:
         ArchiveNotFoundError: There is no manifest: nothing can be told from nothing.
@@ -45,19 +51,30 @@ async def collect_orphans(
     """
     destination, prefix = archive.destination, archive.prefix
     listed = [each async for each in destination.list(f"{prefix}epoch=")]
-    manifest = await archive.manifest()
+    until_ms = now_ms - grace_ms
+    found = _orphans(listed, await archive.manifest(), prefix, until_ms)
+    if dry_run:
+        return Orphans(tuple(found), is_removed=False)
+    removed: list[Listed] = []
+    for orphan in found:
+        again = [each async for each in destination.list(orphan.key) if each.key == orphan.key]
+        for each in _orphans(again, await archive.manifest(), prefix, until_ms):
+            await destination.delete(each.key)
+            removed.append(each)
+    return Orphans(tuple(removed), is_removed=True)
+
+
+def _orphans(
+    listed: Iterable[Listed], manifest: Manifest, prefix: str, until_ms: int
+) -> list[Listed]:
     named = names(manifest, prefix)
-    orphans = tuple(
+    return [
         each
         for each in listed
         if each.key not in named
-        and each.modified_ms <= now_ms - grace_ms
+        and each.modified_ms <= until_ms
         and epoch_of(prefix, each.key) >= manifest.first_epoch
-    )
-    if not dry_run:
-        for each in orphans:
-            await destination.delete(each.key)
-    return Orphans(orphans, is_removed=not dry_run)
+    ]
 
 
 async def remove_dropped(

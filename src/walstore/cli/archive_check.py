@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from walstore.archive.checking import Checked, check_archive
 from walstore.archive.destinations import open_destination
 from walstore.archive.manifest import ManifestError
-from walstore.archive.orphans import collect_orphans
+from walstore.archive.orphans import GRACE_MS_MIN, collect_orphans
 from walstore.archive.policy import parse_duration_ms
 from walstore.archive.reader import Archive
 from walstore.canon import canonical_text
@@ -36,7 +36,9 @@ def run(arguments: Sequence[str]) -> int:
         return asyncio.run(_verify(flags))
     grace_ms = parse_duration_ms(flags.grace)
     if grace_ms is None:
-        parser.error(f"--grace {flags.grace} is not a time such as 30s, 5m or 6h")
+        parser.error(f"--grace {flags.grace} is not a time such as 5m, 6h or 7d")
+    if grace_ms < GRACE_MS_MIN:
+        parser.error(f"--grace {flags.grace} is below 1m: a commit may take that long")
     return asyncio.run(_collect(flags, grace_ms))
 
 
@@ -50,7 +52,9 @@ def parser_of(command: str) -> ArgumentParser:
     if not is_verify:
         parser.add_argument("--dry-run", action="store_true", help="only say what would go")
         parser.add_argument(
-            "--grace", default="24h", help="how old they must be, such as 1h or 7d (24h)"
+            "--grace",
+            default="24h",
+            help="how old they must be, from 1m on, such as 1h or 7d (24h)",
         )
     return parser
 
