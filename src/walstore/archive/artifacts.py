@@ -3,7 +3,8 @@
 - An object is never replaced by other bytes. Whoever finds its key taken by the same bytes puts
   them there again: that is a retry, and what was left a while ago is young once more, so that
   nobody collects it as an orphan. If they are other bytes, the object goes beside them.
-- What is read has the size, the hash and the number of rows that the manifest says, or is refused.
+- What is read has the size, the hash and the number of rows that the manifest says, and a change
+  the row of its own key, or it is refused.
 - An object is found by what its key says below the prefix, so that an archive can be copied.
 """
 
@@ -17,7 +18,7 @@ from walstore.archive.destination import ConflictError, Destination
 from walstore.archive.format import Format
 from walstore.archive.keys import PartOf, base_key, diff_key, other_key
 from walstore.archive.manifest import Artifact, Part
-from walstore.archive.rows import Column, Row, RowChange
+from walstore.archive.rows import Column, Row, RowChange, key_of, sort_key
 from walstore.errors import MalformedError, StorageError
 
 _EPOCH = "epoch="
@@ -176,6 +177,21 @@ def checked_count(items: Iterable[_Item], key: str, expected: int | None) -> Ite
         yield item
     if expected is not None and count != expected:
         raise DamagedObjectError(key, f"it has {count} rows or changes, not {expected}")
+
+
+def checked_keys(
+    changes: Iterable[RowChange], key: str, key_fields: Sequence[str]
+) -> Iterator[RowChange]:
+    """Changes, and an error at the first one that has the row of another key.
+
+    Raises:
+        DamagedObjectError: There is one.
+    """
+    for change in changes:
+        row = change.new
+        if row is not None and sort_key(key_of(row, key_fields)) != sort_key(change.key):
+            raise DamagedObjectError(key, f"{list(change.key)!r} has the row of another key")
+        yield change
 
 
 async def _put_under(destinations: Sequence[Destination], keys: Sequence[str], body: bytes) -> str:

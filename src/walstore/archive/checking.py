@@ -2,8 +2,11 @@
 
 - Every artifact is read in every format that it is there in: its size, hash, count and order, and
   that all formats hold the same.
-- The rows of a sealed table prove themselves; see `verification`.
+- The rows of a sealed table prove themselves; see `verification`. Those of earlier artifacts are
+  the same ones, byte for byte.
 - The states of a folded table are signed by whoever folded them, and hold the values beside them.
+  That is so for every row that there ever was, each looked at once.
+- No row is of an event beyond the end of its artifact.
 """
 
 from __future__ import annotations
@@ -11,9 +14,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from hashlib import sha256
 from heapq import merge
 
-from walstore.archive.artifacts import DamagedObjectError, checked_count, key_of_part, read_object
+from walstore.archive.artifacts import (
+    DamagedObjectError,
+    checked_count,
+    checked_keys,
+    key_of_part,
+    read_object,
+)
 from walstore.archive.destination import DestinationError
 from walstore.archive.extras import ExtraMissingError
 from walstore.archive.formats import open_format
@@ -21,10 +31,14 @@ from walstore.archive.manifest import Artifact, Manifest, Part
 from walstore.archive.merge import OrderError, merged
 from walstore.archive.plan import plan
 from walstore.archive.reader import Archive
-from walstore.archive.rows import Row, RowChange, key_of, sort_key
+from walstore.archive.rows import Row, RowChange, SortKey, key_of, sort_key
 from walstore.archive.states import state_flaw
 from walstore.archive.verification import Verification, verify_rows
+from walstore.canon import canonical_bytes
 from walstore.errors import PeerError, StorageError
+
+# The hashes of rows that were met: by key where a row stays what it is, else by themselves.
+_Seen = dict[SortKey | bytes, bytes]
 
 
 @dataclass
@@ -68,17 +82,26 @@ async def check_archive(
     manifest = await archive.manifest()
     checked = Checked(manifest)
     count = sum(len(list(each.objects)) for each in manifest.artifacts)
-    for artifact in manifest.artifacts:
-        for number in range(manifest.parts):
-            await _check_part(archive, artifact, number, checked)
+    flaws: list[str] = []
+    rows = 0
+    for number in range(manifest.parts):
+        seen: _Seen = {}
+        for artifact in manifest.artifacts:
+            for row in await _check_part(archive, artifact, number, checked):
+                flaws += _row_flaws(row, artifact, manifest, seen)
             if on_object is not None:
                 on_object(checked.objects, count)
+        rows += len(seen)
     if checked.is_sound:
-        await _check_rows(archive, checked)
+        await _check_head(archive, checked, rows)
+    checked.flaws += flaws
     return checked
 
 
-async def _check_part(archive: Archive, artifact: Artifact, number: int, checked: Checked) -> None:
+async def _check_part(
+    archive: Archive, artifact: Artifact, number: int, checked: Checked
+) -> Iterator[Row]:
+    """Check a part of an artifact in all its formats; the rows that it has."""
     contents: dict[str, list[Row] | list[RowChange]] = {}
     for format_id, parts in artifact.formats.items():
         part = parts[number]
@@ -96,6 +119,36 @@ async def _check_part(archive: Archive, artifact: Artifact, number: int, checked
             checked.flaws.append(
                 f"the {artifact.kind.value} to {artifact.to_position} is another one in {format_id}"
             )
+    return _rows_in(first or [])
+
+
+def _rows_in(content: list[Row] | list[RowChange]) -> Iterator[Row]:
+    for each in content:
+        row = each.new if isinstance(each, RowChange) else each
+        if row is not None:
+            yield row
+
+
+def _row_flaws(row: Row, artifact: Artifact, manifest: Manifest, seen: _Seen) -> list[str]:
+    """What is wrong with a row of an artifact; nothing more if the same one was seen before."""
+    if manifest.mode == "rows":
+        return []
+    is_sealed, digest = manifest.mode == "sealed", sha256(canonical_bytes(row)).digest()
+    key = sort_key(key_of(row, manifest.key_fields)) if is_sealed else digest
+    if seen.get(key) == digest:
+        return []
+    kind, end, seq = artifact.kind.value, artifact.to_position, row.get("seq")
+    flaws: list[str] = []
+    if key in seen:
+        flaws.append(f"it is another one in the {kind} to {end}")
+    if type(seq) is int and seq > end:
+        flaws.append(f"it is at {seq}, but the {kind} ends at {end}")
+    flaw = None if is_sealed else state_flaw(row)
+    if flaw is not None:
+        flaws.append(flaw)
+    seen[key] = digest
+    place = f"{row.get('document')}, seq {seq}" if is_sealed else row.get("document")
+    return [f"{place}: {each}" for each in flaws]
 
 
 async def _decoded(
@@ -116,14 +169,16 @@ async def _decoded(
             content = list(checked_count(format.read_base(body, columns), key, expected))
             deque(merged(content, [], fields), maxlen=0)
         else:
-            content = list(checked_count(format.read_diff(body, columns), key, expected))
+            changes = checked_keys(format.read_diff(body, columns), key, fields)
+            content = list(checked_count(changes, key, expected))
             deque(merged([], [content], fields), maxlen=0)
     except OrderError as error:
         raise DamagedObjectError(key, str(error)) from error
     return content
 
 
-async def _check_rows(archive: Archive, checked: Checked) -> None:
+async def _check_head(archive: Archive, checked: Checked, seen: int) -> None:
+    """Check the rows at the head, given how many different ones there are in all artifacts."""
     manifest = checked.manifest
     way = plan(manifest)
     if way is None:
@@ -141,14 +196,7 @@ async def _check_rows(archive: Archive, checked: Checked) -> None:
             f" {each.author[:8]}… are not in the archive"
             for each in verification.missing
         ]
+        if verification.rows != seen:
+            checked.flaws.append(f"{seen - verification.rows} rows of before are not at the head")
         return
-    for row in _counted(rows, checked):
-        flaw = state_flaw(row) if manifest.mode == "folded" else None
-        if flaw is not None:
-            checked.flaws.append(f"{row.get('document')}: {flaw}")
-
-
-def _counted(rows: Iterator[Row], checked: Checked) -> Iterator[Row]:
-    for row in rows:
-        checked.rows += 1
-        yield row
+    checked.rows = sum(1 for _ in rows)

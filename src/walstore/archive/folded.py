@@ -82,6 +82,14 @@ class Part(NamedTuple):
     upto_ts: int
 
 
+def as_of(row: Row, head: int) -> Row:
+    """A row of an archive that has reached a position.
+
+    Its seq is under no signature: one beyond the head would hide what comes next, for ever.
+    """
+    return row if integer_of(row, "seq") <= head else {**row, "seq": head}
+
+
 def part_of(events: Iterable[Event], previous: Row | None) -> Part:
     """What the events of one document, in their order, add to its row."""
     seq, upto_ts, gone_upto = integer_of(previous, "seq"), integer_of(previous, "ts"), 0

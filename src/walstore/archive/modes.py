@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from walstore.archive import folded, sealed
 from walstore.archive.buckets import bucket_of
-from walstore.archive.folded import Report
+from walstore.archive.folded import Report, as_of
 from walstore.archive.folder import Folder
 from walstore.archive.manifest import Manifest, Mode
 from walstore.archive.plan import plan
@@ -191,7 +191,7 @@ class FoldedTable:
             for number in sorted({bucket_of((each,), manifest.parts) for each in unknown}):
                 for row in await self._archive.part_rows(manifest, way, number):
                     if row["document"] in found:
-                        found[str(row["document"])] = row
+                        found[str(row["document"])] = as_of(row, manifest.head_position)
         known = {each: self._rows[each] for each in documents if each in self._rows}
         return {name: row for name, row in {**known, **found}.items() if row is not None}
 

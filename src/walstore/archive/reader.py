@@ -11,7 +11,13 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from walstore.archive.artifacts import NoFormatError, checked_count, key_of_part, read_object
+from walstore.archive.artifacts import (
+    NoFormatError,
+    checked_count,
+    checked_keys,
+    key_of_part,
+    read_object,
+)
 from walstore.archive.destination import Destination
 from walstore.archive.format import Format
 from walstore.archive.formats import open_format
@@ -169,7 +175,8 @@ class Archive:
 
 def _changes(reading: Reading, manifest: Manifest) -> Iterator[RowChange]:
     changes = reading.format.read_diff(reading.body, manifest.columns)
-    return checked_count(changes, reading.key, reading.row_count)
+    keyed = checked_keys(changes, reading.key, manifest.key_fields)
+    return checked_count(keyed, reading.key, reading.row_count)
 
 
 def _openable(artifact: Artifact) -> Iterator[Format]:

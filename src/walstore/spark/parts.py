@@ -21,7 +21,7 @@ import pyarrow as pa
 from walstore.archive.artifacts import Spot, encode_base, encode_diff, put_part, read_object
 from walstore.archive.authority import Authority
 from walstore.archive.destination import Destination
-from walstore.archive.folded import Report
+from walstore.archive.folded import Report, as_of
 from walstore.archive.folder import Folder
 from walstore.archive.format import Format
 from walstore.archive.formats import open_format
@@ -163,7 +163,8 @@ class PartWork:
         reports: list[Report] = []
         churn = 0
         async with self.address.opened() as source:
-            folder, kept = self._folder(source), _Kept(await self._rows(number))
+            folder = self._folder(source)
+            kept = _Kept(as_of(row, self.since) for row in await self._rows(number))
             for chunk in _chunks(events):
                 rows = kept.rows_of(chunk)
                 folded = await folder.window(chunk, rows, since=self.since, to=self.to)

@@ -1,0 +1,148 @@
+"""A host that changes an archive, and its manifest with it: what it says no longer is what was."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any
+
+import pytest
+
+from tests.archive_world import MODES, World
+from walstore.archive.artifacts import DamagedObjectError
+from walstore.archive.checking import Checked, check_archive
+from walstore.archive.follow import Follower
+from walstore.archive.keys import manifest_key
+from walstore.archive.manifest import Artifact, Part
+from walstore.archive.manifest_json import write_manifest
+from walstore.archive.plan import Place
+from walstore.archive.policy import Policy
+from walstore.archive.reader import Archive
+from walstore.canon import canonical_bytes
+from walstore.document import WalDocument
+
+Lines = list[dict[str, Any]]
+
+
+class Host:
+    """A world whose archive is in the hands of somebody else."""
+
+    def __init__(self, mode: str) -> None:
+        self.world = World(mode)
+        self.world.policy = Policy()
+        self.archive = Archive(self.world.place, "notes/")
+
+    async def document(self, *values: int) -> WalDocument:
+        """A base of the first value, and a diff of each further one."""
+        document = await self.world.document("notes/a")
+        for value in values:
+            document.set_field("count", value)
+            await document.commit()
+            await self.world.engine().run_once()
+        return document
+
+    async def tamper(self, index: int, change: Callable[[Lines], None]) -> None:
+        """Change the lines of an artifact, and make all hashes and counts fit."""
+        manifest = await self.archive.manifest()
+        artifacts = list(manifest.artifacts)
+        artifacts[index] = await self._tampered(artifacts[index], change)
+        body = write_manifest(replace(manifest, artifacts=tuple(artifacts)))
+        await self.world.place.put(manifest_key("notes/"), body)
+
+    async def _tampered(self, artifact: Artifact, change: Callable[[Lines], None]) -> Artifact:
+        parts: list[Part] = []
+        for part in artifact.formats["jsonl"]:
+            found = await self.world.place.get(part.key or "")
+            assert found is not None
+            lines: Lines = [json.loads(line) for line in found.body.splitlines()]
+            if lines:
+                change(lines)
+            body = b"".join(canonical_bytes(line) + b"\n" for line in lines)
+            await self.world.place.put(part.key or "", body)
+            digest = sha256(body).hexdigest()
+            parts.append(part._replace(size_bytes=len(body), sha256=digest, row_count=len(lines)))
+        count = sum(part.row_count or 0 for part in parts)
+        return replace(artifact, formats={"jsonl": tuple(parts)}, count=count)
+
+    async def verify(self) -> Checked:
+        return await check_archive(self.archive)
+
+
+async def test_a_position_beyond_the_head_does_not_freeze_a_document() -> None:
+    host = Host("folded")
+    document = await host.document(1)
+
+    def raise_seq(lines: Lines) -> None:
+        lines[0]["seq"] = 2**53 - 1
+
+    await host.tamper(0, raise_seq)
+    assert (await host.verify()).flaws == [
+        f"notes/a: it is at {2**53 - 1}, but the snapshot ends at 1"
+    ]
+    document.set_field("count", 2)
+    await document.commit()
+    await host.world.engine().run_once()
+    await host.world.check()
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_change_with_the_row_of_another_key_is_refused(mode: str) -> None:
+    host = Host(mode)
+    await host.document(1, 2)
+
+    def add_other(lines: Lines) -> None:
+        key = ["notes/a~", *lines[0]["key"][1:]]
+        lines.append({**lines[0], "key": key})
+
+    await host.tamper(1, add_other)
+    (flaw,) = (await host.verify()).flaws
+    assert "has the row of another key" in flaw
+    with pytest.raises(DamagedObjectError):
+        await host.world.rows()
+    follower = Follower(host.archive)
+    follower.place = Place(1, 1)
+    with pytest.raises(DamagedObjectError):
+        await follower.next()
+
+
+def _forge(lines: Lines) -> None:
+    row = lines[0].get("new", lines[0])
+    if row.get("data") is None:
+        row["value"] = {"count": 666}
+    else:
+        row["data"] = row["data"].replace("count", "forged")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("index", [0, 1, 2, 3])
+async def test_a_forged_row_is_noticed_wherever_it_is(mode: str, index: int) -> None:
+    host = Host(mode)
+    await host.document(1, 2)
+    engine = host.world.engine()
+    await engine.run_once()
+    await engine.flush(is_base_wanted=True)
+    await host.document(3)
+    assert [each.is_base for each in (await host.archive.manifest()).artifacts] == [
+        *(True, False, True, False)
+    ]
+    assert (await host.verify()).is_sound
+    await host.tamper(index, _forge)
+    checked = await host.verify()
+    assert checked.flaws
+    assert checked.rows == (3 if mode == "sealed" else 1)
+
+
+async def test_a_row_that_later_bases_do_not_have_is_noticed() -> None:
+    host = Host("sealed")
+    await host.document(1)
+    engine = host.world.engine()
+    await engine.run_once()
+    await engine.flush(is_base_wanted=True)
+
+    def add(lines: Lines) -> None:
+        lines.append({**lines[0], "document": "notes/b", "seq": 1})
+
+    await host.tamper(0, add)
+    assert (await host.verify()).flaws == ["1 rows of before are not at the head"]
