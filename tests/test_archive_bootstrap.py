@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -23,18 +24,22 @@ from walstore.archive.feed_source import FeedSource
 from walstore.archive.folder import Folder
 from walstore.archive.jsonl import JsonlFormat
 from walstore.archive.memory import MemoryDestination
-from walstore.archive.modes import EventTable, FoldedTable, SealedTable
+from walstore.archive.modes import SEALED, EventTable, FoldedTable, SealedTable
 from walstore.archive.policy import Policy
 from walstore.archive.reader import Archive
+from walstore.archive.rows import Action, RowChange, Window
 from walstore.archive.writer import Table, Writer
+from walstore.canon import canonical_bytes
 from walstore.document import CheckpointTooOldError, PrunedLogError, WalDocument
 from walstore.document.opening import SnapshotVerdict
+from walstore.document.snapshot import SNAPSHOT_SUFFIX
 from walstore.net import WebSocketTransport
 from walstore.net.backoff import Backoff
 from walstore.relay.log import Removal
 from walstore.relay.memory import MemoryLog
 from walstore.relay.server import Relay
 from walstore.signed import Identity
+from walstore.signed.author import sign_document
 
 CAROL = Identity.from_seed(bytes([7]) * 32)
 ARCHIVE = Identity.from_seed(bytes([9]) * 32)
@@ -299,6 +304,70 @@ async def test_a_writer_of_whom_nothing_is_left_is_missed_all_the_same() -> None
         assert [row["kind"] for row in rows] == ["element", "element", "snapshot"]
         with pytest.raises(NoPastError, match="elements are missing"):
             await archived_elements(world.archive, KEY, floor=1)
+
+
+async def archive_of(*rows: dict[str, Any]) -> Archive:
+    """A sealed archive of any rows."""
+    place = MemoryDestination("here")
+    writer = Writer(
+        Table("notes", "notes/", SEALED.key_fields, SEALED.columns, SEALED.mode),
+        [place],
+        base_formats=[JsonlFormat()],
+        diff_formats=[JsonlFormat()],
+        policy=Policy(),
+        now_ms=lambda: 1,
+    )
+    await writer.open()
+    changes = [RowChange(Action.INSERT, (row["document"], row["seq"]), None, row) for row in rows]
+    await writer.commit(Window(0, 9, changes, len(changes)))
+    return Archive(place, "notes/")
+
+
+async def test_an_archive_without_the_document_is_not_used_whatever_is_gone() -> None:
+    with pytest.raises(NoPastError, match="no element"):
+        await archived_elements(await archive_of(), KEY, floor=0)
+
+
+async def test_a_relay_that_says_that_nothing_is_gone_gets_no_further(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def gone(transport: object, key: str, checkpoint: int) -> None:
+        raise CheckpointTooOldError(0)
+
+    monkeypatch.setattr(WebSocketTransport, "pull", gone)
+    archive = await archive_of()
+    relay = ArchivedTransport("ws://127.0.0.1:1", identity=BOB, archive=archive, snapshot_role=None)
+    for _ in range(2):
+        with pytest.raises(CheckpointTooOldError):
+            await relay.pull(KEY, 0)
+
+
+@pytest.mark.parametrize("count", ["many", None, 1.5, True, [], {}])
+async def test_a_snapshot_that_counts_in_anything_but_numbers_covers_nothing(count: Any) -> None:
+    content = {
+        "state": {},
+        "uptoTs": 5,
+        "writerSeq": {CAROL.public_key: count},
+        "producedBy": CAROL.public_key,
+    }
+    proof = sign_document(KEY + SNAPSHOT_SUFFIX, content, CAROL)
+    signature = {"authorPubkey": CAROL.public_key, "authorSignature": proof.author_signature}
+    text = canonical_bytes({**content, **signature})
+    row = {
+        "document": KEY,
+        "seq": 1,
+        "kind": "snapshot",
+        "id": sha256(text).hexdigest(),
+        "ts": 5,
+        "author": CAROL.public_key,
+        "signature": "",
+        "accepted_ms": 1,
+        "vc": content["writerSeq"],
+        "deleted": False,
+        "data": text.decode(),
+    }
+    with pytest.raises(NoPastError):
+        await archived_elements(await archive_of(row), KEY, floor=0)
 
 
 # ── states ─────────────────────────────────────────────────────────────────────────────────

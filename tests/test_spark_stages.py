@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from tests.archive_sources import Kept
 from tests.rigged import ALICE, BOB, CAROL, MALLORY, MEMBERS, signed, spoiled, write_packed
 from tests.spark_logs import ARCHIVE, BY_KEYS, Logs, Rows, cut, ran, rows_of
+from tests.test_archive_hosts import Host, Lines
 from walstore.archive.authority import Authority
 from walstore.archive.folded import COLUMNS as FOLDED
 from walstore.archive.folded import Report
@@ -31,7 +32,11 @@ from walstore.crdt.runs import Set
 from walstore.errors import MalformedError, UsageError
 from walstore.relay.sqlite import SqliteLog
 from walstore.spark.address import Address
+from walstore.spark.archive_source import ArchiveSource
+from walstore.spark.conflict_stage import ConflictStage
 from walstore.spark.fold_stage import FoldStage
+from walstore.spark.history_stage import HistoryStage
+from walstore.spark.schema import events_batch
 from walstore.spark.stages import BATCH_ROWS_MAX, VerifyStage, batches_of
 from walstore.spark.trust import Trust
 
@@ -48,6 +53,46 @@ def written(rng: random.Random, count: int = 25) -> list[Event]:
         return await logs.events()
 
     return asyncio.run(write())
+
+
+# ── what hosts of archives say ─────────────────────────────────────────────────────────
+
+HALF = "\ud800"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({name: HALF} for name in ("data", "author", "id", "signature", "kind", "document")),
+        *({"kind": "x"}, {"kind": None}, {"ts": None}, {"seq": None}, {"vc": {HALF: 1}}),
+    ],
+    ids=ascii,
+)
+def test_a_cell_that_a_host_has_changed_ends_no_job(change: dict[str, Any]) -> None:
+    def tamper(lines: Lines) -> None:
+        lines[0].update(change)
+        lines.sort(key=lambda line: (line["document"], line["seq"] or 0))
+
+    async def given() -> list[Any]:
+        host = Host("sealed")
+        document = await host.world.document("notes/a")
+        for value in (1, 2):
+            document.set_field("count", value)
+            await document.commit()
+        await host.world.engine().run_once()
+        await host.tamper(0, tamper)
+        return list((await ArchiveSource(host.archive).page(0)).events)
+
+    found = asyncio.run(given())
+    found.sort(key=lambda event: (event.document, event.seq))
+    batch = events_batch(found)
+    history = HistoryStage(Trust())
+    for stage in (history.ops, history.blame, FoldStage(Trust()).rows, ConflictStage(Trust()).run):
+        list(stage(iter([batch])))
+    told = [row for each in VerifyStage(True).run(iter([batch])) for row in each.to_pylist()]
+    assert len(told) == len(found)
+    is_gone, is_harmless = "seq" in change, change.get("id", change.get("vc")) is not None
+    assert is_gone or is_harmless or "rejected" in {row["verdict"] for row in told}
 
 
 # ── verify ─────────────────────────────────────────────────────────────────────────────

@@ -87,9 +87,10 @@ async def archived_elements(
     """
     rows = await _rows_of(archive, document, "sealed", relay_id)
     elements = await run_sync(_checked, document, rows)
-    newest = elements[-1].ts if elements else 0
-    if newest < floor:
-        raise NoPastError(document, f"it ends at {newest}, the relay begins at {floor}")
+    if not elements:
+        raise NoPastError(document, "it has no element of it")
+    if elements[-1].ts < floor:
+        raise NoPastError(document, f"it ends at {elements[-1].ts}, the relay begins at {floor}")
     return elements
 
 
@@ -187,7 +188,9 @@ def _is_covered(tracker: SequenceTracker, counts: object) -> bool:
     for author, session, count in tracker.sessions():
         for name in (author, f"{author}:{session}"):
             highest[name] = max(highest.get(name, 0), count)
-    return all(highest.get(name, 0) >= count for name, count in counts.items())
+    return all(
+        type(count) is int and highest.get(name, 0) >= count for name, count in counts.items()
+    )
 
 
 class _Held(NamedTuple):

@@ -14,6 +14,7 @@ from walstore.canon import canonical_text
 from walstore.document.ports import RawElement
 from walstore.errors import UsageError
 from walstore.spark.events import RowEvent, event_of
+from walstore.spark.stages import shown
 
 
 class ArchivePage(NamedTuple):
@@ -114,7 +115,9 @@ class ArchiveSource:
     async def _events(self, since: int) -> AsyncIterator[RowEvent]:
         async for row in self._rows():
             if isinstance(row["seq"], int) and row["seq"] > since:
-                yield event_of({**row, "vc": canonical_text(row["vc"])})
+                # No column can hold half a character; with a mark in its place nothing proves it.
+                cells = {name: shown(c) if isinstance(c, str) else c for name, c in row.items()}
+                yield event_of({**cells, "vc": canonical_text(row["vc"])})
 
     async def _rows(self) -> AsyncIterator[Row]:
         manifest = await self._manifest()

@@ -46,7 +46,7 @@ def event_of(row: Mapping[str, Any]) -> RowEvent:
 
 
 def _payload(data: str | None) -> bytes | None:
-    return None if data is None else data.encode()
+    return None if data is None else data.encode("utf-8", "surrogatepass")
 
 
 def _clock(text: str | None) -> Mapping[str, int]:

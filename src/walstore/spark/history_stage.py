@@ -359,4 +359,5 @@ def _never_opened(rules: FoldRules, reading: Reading) -> Iterator[Element]:
 
 
 def _by_ts(held: Held) -> dict[int, RowEvent]:
-    return {event.ts: event for event in held.events if event.kind == "element"}
+    # What is called anything else is read as an element, as by whoever folds.
+    return {event.ts: event for event in held.events if event.kind != "snapshot"}
