@@ -134,6 +134,20 @@ async def test_a_forged_row_is_noticed_wherever_it_is(mode: str, index: int) -> 
     assert checked.rows == (3 if mode == "sealed" else 1)
 
 
+async def test_a_format_that_nobody_knows_is_told() -> None:
+    host = Host("sealed")
+    await host.document(1)
+    manifest = await host.archive.manifest()
+    (base,) = manifest.artifacts
+    later = replace(base, formats={**base.formats, "later": base.formats["jsonl"]})
+    body = write_manifest(replace(manifest, artifacts=(later,)))
+    await host.world.place.put(manifest_key("notes/"), body)
+    checked = await host.verify()
+    assert checked.is_sound
+    assert len(checked.notes) == manifest.parts
+    assert "there is no format 'later'" in checked.notes[0]
+
+
 async def test_a_row_that_later_bases_do_not_have_is_noticed() -> None:
     host = Host("sealed")
     await host.document(1)

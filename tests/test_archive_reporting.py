@@ -124,6 +124,21 @@ async def test_what_will_not_pass_waits_for_the_next_commit() -> None:
         await relay.until(lambda: relay.heard == [at(2)])
 
 
+async def test_what_is_refused_keeps_nothing_else_from_being_said() -> None:
+    heard: list[Progress] = []
+
+    async def hear(progress: Progress) -> None:
+        if progress.archive == "bad":
+            raise TransportError("it is of another relay", retryable=False)
+        heard.append(progress)
+
+    async with Reporting(hear, backoff=AT_ONCE) as reporting:
+        for archive in ("bad", "notes", "tasks"):
+            reporting.say(at(1, archive))
+        await Relay().until(lambda: len(heard) == 2)
+    assert heard == [at(1), at(1, "tasks")]
+
+
 async def test_at_the_end_it_is_said_once_more_and_not_waited_for_for_ever(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

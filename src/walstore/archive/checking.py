@@ -26,7 +26,7 @@ from walstore.archive.artifacts import (
 )
 from walstore.archive.destination import DestinationError
 from walstore.archive.extras import ExtraMissingError
-from walstore.archive.formats import open_format
+from walstore.archive.formats import UnknownFormatError, open_format
 from walstore.archive.manifest import Artifact, Manifest, Part
 from walstore.archive.merge import OrderError, merged
 from walstore.archive.plan import plan
@@ -107,7 +107,7 @@ async def _check_part(
         part = parts[number]
         try:
             contents[format_id] = await _decoded(archive, artifact, format_id, part, checked)
-        except ExtraMissingError as error:
+        except (ExtraMissingError, UnknownFormatError) as error:
             checked.notes.append(f"{key_of_part(archive.prefix, part)} was not decoded: {error}")
         except DestinationError:
             raise

@@ -2,7 +2,8 @@
 
 - Only what is committed is said, and of each archive only the last of it.
 - Nothing waits for the relay. As long as it does not hear, it keeps more, and that is all.
-- What may pass is tried again. What will not, such as a wrong token, is with the next commit.
+- What may pass is tried again. What will not, such as a wrong token, is with the next commit; it
+  keeps nothing else from being said.
 """
 
 from __future__ import annotations
@@ -109,11 +110,20 @@ class Reporting:
             await self._stirred.wait()
 
     async def _send_due(self) -> None:
+        refused: TransportError | None = None
         for progress in list(self._due.values()):
-            await self._send(progress)
+            try:
+                await self._send(progress)
+            except TransportError as error:
+                if error.retryable:
+                    raise
+                refused = refused or error
+                continue
             # It may have come further meanwhile.
             if self._due[progress.archive] == progress:
                 del self._due[progress.archive]
+        if refused is not None:
+            raise refused
         self._reason = None
 
     def _failed(self, error: TransportError) -> None:
