@@ -15,7 +15,7 @@ from walstore.archive.jsonl import JsonlFormat
 from walstore.archive.memory import MemoryDestination
 from walstore.archive.modes import EventTable, FoldedTable, SealedTable
 from walstore.archive.policy import Policy
-from walstore.archive.reader import Archive, ArchiveNotFoundError
+from walstore.archive.reader import Archive, ArchiveNotFoundError, NotReachedError
 from walstore.archive.rows import Row
 from walstore.archive.source import Source
 from walstore.archive.writer import Table, Writer
@@ -71,6 +71,6 @@ class Archivist:
         """What it says of a document; None if it holds none."""
         try:
             rows = [row for row in await self.rows() if row["document"] == document_key]
-        except ArchiveNotFoundError:
+        except (ArchiveNotFoundError, NotReachedError):
             return None
         return rows[0]["value"] if rows else None
