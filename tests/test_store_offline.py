@@ -436,6 +436,68 @@ async def test_an_edit_that_cannot_be_kept_says_so_and_is_kept_with_the_next_one
         assert store["todo"] == [1, 2]
 
 
+async def test_an_edit_that_was_never_kept_is_not_lost_without_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await store_of(ADA, None, tmp_path / "ada.wal").__aenter__()
+    monkeypatch.setattr(LocalFile, "record", _full)
+    with pytest.raises(StorageError):
+        store["title"] = "Plans"
+    with pytest.raises(StorageError):
+        await store.__aexit__()
+    assert store.status.state == "closed"
+
+
+@pytest.mark.parametrize("text", ["caf\udce9", "\ud83d", "a\udc00\ud800b"])
+async def test_half_a_character_is_kept_as_everything_else_is(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "ada.wal"
+    store = await store_of(ADA, None, path).__aenter__()
+    store["name"] = text
+    store.set_text("body", text)
+    store["later"] = 1.5
+    # The process ends here: what it has recorded is not sealed.
+    assert store._file is not None
+    store._file.close()
+    async with store_of(ADA, None, path) as store:
+        assert store.materialize() == {"name": text, "body": list(text), "later": 1.5}
+
+
+async def test_an_edit_too_large_to_be_recorded_is_sealed_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "ada.wal"
+    monkeypatch.setattr("walstore.local.queue.RECORDED_BYTES_MAX", 2**16)
+    store = await store_of(ADA, None, path).__aenter__()
+    store["before"] = 1
+    store.set_text("body", "x" * 2**17)
+    store["after"] = 2
+    # The process ends here.
+    assert store._file is not None
+    store._file.close()
+    async with store_of(ADA, None, path) as store:
+        assert store.text("body") == "x" * 2**17
+        assert (store["before"], store["after"]) == (1, 2)
+        assert store.status.unsent == 2
+
+
+async def test_a_defect_that_ends_syncing_is_shown_told_and_raised(tmp_path: Path) -> None:
+    class Defective(MemoryTransport):
+        async def append(self, *_: Any) -> Any:
+            raise ZeroDivisionError("a defect")
+
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    store = store_of(ADA, Defective(), tmp_path / "ada.wal", autocommit_ms=0)
+    await store.__aenter__()
+    assert store.status.state == "live"
+    store["title"] = "Plans"
+    await until([store], lambda: store.status.state == "offline")
+    assert "a defect" in store.status.reason
+    assert [type(context["exception"]) for context in told] == [ExceptionGroup]
+    with pytest.raises((ExceptionGroup, ZeroDivisionError)):
+        await store.__aexit__()
+
+
 async def test_a_seal_that_cannot_be_kept_is_made_again_and_leaves_no_edit_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

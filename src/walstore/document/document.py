@@ -43,7 +43,14 @@ from walstore.document.history import (
     blame_of,
     versions_of,
 )
-from walstore.document.journal import Journal, LeftBody, RefusedBodies, revive_bodies, seal_edits
+from walstore.document.journal import (
+    Journal,
+    LeftBody,
+    RefusedBodies,
+    TooLargeToRecordError,
+    revive_bodies,
+    seal_edits,
+)
 from walstore.document.log import DocumentLog, Reading
 from walstore.document.opening import (
     Marks,
@@ -526,6 +533,11 @@ class WalDocument:
     def has_unsealed(self) -> bool:
         """Whether anything was edited that is not sealed yet."""
         return bool(self._content.recorded()) or self._outbox.has_recorded
+
+    @property
+    def has_unkept(self) -> bool:
+        """Whether anything was edited that the journal could not keep so far."""
+        return bool(self._unkept)
 
     def check_message(self, message: str) -> None:
         """Refuse what `commit` would refuse as a message.
@@ -1439,12 +1451,18 @@ class WalDocument:
         try:
             if self._journal is not None and (runs or self._unkept):
                 self._unkept += runs
-                self._journal.record(self._unkept)
+                self._keep(self._journal, self._unkept)
                 self._unkept = []
         finally:
             if step is not None and self._on_step is not None:
                 self._on_step(step)
             self._tell_changed("local", self._identity.public_key)
+
+    def _keep(self, journal: Journal, runs: list[Run]) -> None:
+        try:
+            journal.record(runs)
+        except TooLargeToRecordError:
+            self._outbox.seal(self._log)
 
     def _follow(self, changes: Changes) -> None:
         """Keep up with what was folded, and tell of it."""

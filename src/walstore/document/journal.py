@@ -15,9 +15,17 @@ from walstore.crdt import Run
 from walstore.document.log import DocumentLog
 from walstore.document.ports import Body
 from walstore.document.sealing import Sealed, Sealer
+from walstore.errors import UsageError
 from walstore.sealed.outcomes import SealRejectedError, UnreadableError
 from walstore.wire.element import Element
 from walstore.wire.envelope import Header, read_header
+
+
+class TooLargeToRecordError(UsageError):
+    """An edit is too large to be kept as it is; sealed, it is cut to elements that can be kept."""
+
+    def __init__(self) -> None:
+        super().__init__("an edit is too large to be recorded")
 
 
 class LeftBody(NamedTuple):
@@ -90,7 +98,11 @@ class Journal(Protocol):
     """Keeps what is on its way into the log. Every call that returns has kept it."""
 
     def record(self, runs: Sequence[Run]) -> None:
-        """Keep an edit of this session that was just made."""
+        """Keep an edit of this session that was just made.
+
+        Raises:
+            TooLargeToRecordError: It has to be sealed at once instead.
+        """
         ...
 
     def seal(self, session: str, bodies: Sequence[Sealed]) -> None:

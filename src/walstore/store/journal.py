@@ -9,14 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import orjson
-
-from walstore.canon import parse
+from walstore.canon import canonical_bytes, parse
 from walstore.crdt import Run, pack_ops, unpack_ops
-from walstore.document.journal import LeftBody, LeftEdits, Leftover, RefusedBodies
+from walstore.document.journal import (
+    LeftBody,
+    LeftEdits,
+    Leftover,
+    RefusedBodies,
+    TooLargeToRecordError,
+)
 from walstore.document.sealing import Sealed
 from walstore.errors import MalformedError
-from walstore.local import LocalFile
+from walstore.local import LocalFile, NotStorableError
 from walstore.local.rows import Recorded
 from walstore.sealed.encryptor import Encryptor, SealContext
 from walstore.sealed.outcomes import SealRejectedError, UnreadableError
@@ -49,9 +53,17 @@ class FileJournal:
         self._numbers: dict[str, int] = {}
 
     def record(self, runs: Sequence[Run]) -> None:
-        """Keep an edit that was just made."""
+        """Keep an edit that was just made.
+
+        Raises:
+            TooLargeToRecordError: It has to be sealed at once instead.
+        """
         kept = self._encryptor.seal({"ops": pack_ops(runs)}, self._context)
-        self._numbers[self._session] = self._file.record(self._session, orjson.dumps(kept))
+        try:
+            number = self._file.record(self._session, canonical_bytes(kept))
+        except NotStorableError as error:
+            raise TooLargeToRecordError from error
+        self._numbers[self._session] = number
 
     def seal(self, session: str, bodies: Sequence[Sealed]) -> None:
         """Keep bodies in place of everything that a session has recorded."""
@@ -130,9 +142,9 @@ class FileJournal:
 
     def _opened(self, recorded: Recorded) -> list[Run] | None:
         try:
-            kept = self._encryptor.open(orjson.loads(recorded.packed), self._context)
+            kept = self._encryptor.open(parse(recorded.packed), self._context)
             return unpack_ops(kept.get("ops"))
-        except (UnreadableError, SealRejectedError, MalformedError, orjson.JSONDecodeError):
+        except (UnreadableError, SealRejectedError, MalformedError):
             return None
 
     def _edits(self, session: str, runs: list[Run]) -> LeftEdits:

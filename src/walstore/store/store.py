@@ -26,7 +26,7 @@ from walstore.document.events import Event, Fork, Rejection
 from walstore.document.faults import RollbackDetectedError
 from walstore.document.opening import Posture
 from walstore.document.ports import OtherLogError, SnapshotStore, Transport
-from walstore.errors import TransportError, UsageError, WalStoreError
+from walstore.errors import StorageError, TransportError, UsageError, WalStoreError
 from walstore.local import LocalFile, LocalFileClosedError
 from walstore.net.faults import TransportClosedError
 from walstore.sealed.encryptor import Encryptor, PlainEncryptor
@@ -159,6 +159,8 @@ class WalStore(StoreEditing):
         self._tasks: set[asyncio.Task[None]] = set()
         self._forks: deque[Fork] = deque(maxlen=_FORKS_MAX)
         self._failure: WalStoreError | None = None
+        # What has ended the syncing, and never should.
+        self._defect: BaseException | None = None
         # The relay holds another log under this key, as far as it was heard last.
         self._other_log: OtherLogError | None = None
         # Whether the file says which log it is of.
@@ -317,7 +319,11 @@ class WalStore(StoreEditing):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Commit and send what can be sent; what cannot stays on file, if there is one."""
+        """Commit and send what can be sent; what cannot stays on file, if there is one.
+
+        Raises:
+            StorageError: Something that was edited could not be kept, and is lost.
+        """
         document, self._syncer = self._document, None
         try:
             if document is not None:
@@ -450,7 +456,24 @@ class WalStore(StoreEditing):
 
     def _keep_running(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something until the store is closed."""
-        self._stack.push_async_callback(_cancelled, asyncio.create_task(work))
+        self._stack.push_async_callback(_cancelled, self._watched(work))
+
+    def _watched(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        task.add_done_callback(self._note_defect)
+        return task
+
+    def _note_defect(self, task: asyncio.Task[None]) -> None:
+        """Show that something has failed that never should, and goes on no more; closing raises
+        it.
+        """
+        error = None if task.cancelled() else task.exception()
+        if error is None:
+            return
+        self._defect = error
+        context = {"message": "a store has stopped syncing", "exception": error, "task": task}
+        asyncio.get_running_loop().call_exception_handler(context)
+        self._tell_status()
 
     async def _share(self) -> None:
         """Learn who counts, and what the document is sealed with."""
@@ -543,7 +566,7 @@ class WalStore(StoreEditing):
             work.append(self._listen(cast("RecordsWaiter", followed)))
         if self._sharing is not None and hasattr(followed, "wait_snapshot"):
             work.append(self._await_snapshots(self._sharing, cast("SnapshotWaiter", followed)))
-        self._listeners = [asyncio.create_task(each) for each in work]
+        self._listeners = [self._watched(each) for each in work]
 
     async def _follow_people(self, presence: Presence, followed: PeersWaiter) -> None:
         with suppress(TransportError):
@@ -576,6 +599,9 @@ class WalStore(StoreEditing):
                 await self._commit(document)
         except (WalStoreError, TimeoutError) as error:
             _logger.info("closing with %d unsent: %s", document.unsent, error)
+            if isinstance(error, StorageError) and document.has_unkept:
+                # What was edited is neither sent nor on file.
+                raise
         # A file that was found damaged is closed; whoever found it was told.
         with suppress(LocalFileClosedError):
             is_anew = self._sharing is not None and self._sharing.is_state_due
@@ -1103,6 +1129,8 @@ class WalStore(StoreEditing):
         if self._other_log is not None and state == "live":
             # The relay can be reached, and the document is not there.
             state = "refused"
+        if self._defect is not None:
+            state = "offline"
         return StoreStatus(
             state="closed" if document is None else state,
             reason=self._reason(state, getattr(network, "reason", "")),
@@ -1219,6 +1247,8 @@ class WalStore(StoreEditing):
         return self._document.rollback
 
     def _reason(self, state: State, network: str) -> str:
+        if self._defect is not None:
+            return f"syncing has failed: {self._defect!r}; close and open again"
         if self._other_log is not None:
             return f"{self._other_log}; accept_rollback() goes on with it"
         rollback = self._rollback
