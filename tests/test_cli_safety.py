@@ -137,11 +137,7 @@ def test_a_forged_element_is_found(ada: Home, forker: Forker, tmp_path: Path) ->
 def test_a_damaged_file_is_found_and_left_where_it_is(ada: Home) -> None:
     ada.ok("init", "notes")
     ada.ok("set", "notes", "title", "Picnic")
-    file = ada.file("notes")
-    raw = bytearray(file.read_bytes())
-    at = raw.rindex(b"Picnic")
-    raw[at] ^= 1
-    file.write_bytes(raw)
+    file, raw = ada.file("notes"), damaged(ada.file("notes"), b"Picnic")
     for target in ("notes", str(file)):
         done = ada("verify", target, "--json")
         assert (done.code, done.json["sound"]) == (3, False)
@@ -151,6 +147,41 @@ def test_a_damaged_file_is_found_and_left_where_it_is(ada: Home) -> None:
     done = ada("get", "notes", "title")
     assert done.code == 1
     assert "set aside" in done.err
+
+
+def damaged(file: Path, word: bytes) -> bytes:
+    """Flip a bit of a word in a file; what the file is then."""
+    raw = bytearray(file.read_bytes())
+    raw[raw.rindex(word)] ^= 1
+    file.write_bytes(raw)
+    return raw
+
+
+@pytest.mark.parametrize("words", [("get", "notes", ""), ("show", "notes", "--at", "")])
+def test_a_key_that_completes_changes_nothing(ada: Home, words: tuple[str, ...]) -> None:
+    ada.ok("init", "notes")
+    ada.ok("set", "notes", "title", "Picnic")
+    assert ada.ok("completion", "--words", *words).out
+    before = damaged(ada.file("notes"), b"Picnic")
+    beside = sorted(ada.file("notes").parent.iterdir())
+    assert ada.ok("completion", "--words", *words).out == ""
+    assert ada.file("notes").read_bytes() == before
+    assert sorted(ada.file("notes").parent.iterdir()) == beside
+
+
+def test_what_was_set_aside_is_told_for_as_long_as_it_lies_there(ada: Home) -> None:
+    ada.ok("init", "notes")
+    for name in ("title", "place"):
+        ada.ok("set", "notes", name, "Picnic")
+    damaged(ada.file("notes"), b"Picnic")
+    assert ada("show", "notes").code == 1
+    (unsent,) = ada.file("notes").parent.glob("log.db.unsent-1.jsonl")
+    for command in ("show", "log"):
+        assert ada.ok(command, "notes").err.count("log.db.unsent-1.jsonl") == 1
+    unsent.unlink()
+    assert "log.db.damaged-1 was set aside" in ada.ok("show", "notes").err
+    ada.file("notes").with_name("log.db.damaged-1").unlink()
+    assert "log.db" not in ada.ok("show", "notes").err
 
 
 def test_an_archive_is_checked_as_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

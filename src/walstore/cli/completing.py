@@ -1,10 +1,15 @@
-"""Names that a shell completes and that are found in documents: what is in them, their versions."""
+"""Names that a shell completes and that are found in documents: what is in them, their versions.
+
+- Whoever presses a key has not asked for anything yet: a copy is looked into, so that nothing is
+  changed, sealed or set aside.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 
+from walstore.cli.copies import copied
 from walstore.cli.documents import KnownDocument, find_document
 from walstore.cli.identities import identity_names
 from walstore.cli.opened import opened
@@ -37,10 +42,10 @@ def names_for(dest: str, given: Sequence[str]) -> list[str]:
 
 
 async def _places(document: KnownDocument) -> list[str]:
-    async with opened(document) as store:
+    async with copied(document.file) as copy, opened(document, file=copy) as store:
         return list(store)
 
 
 async def _versions(document: KnownDocument) -> list[str]:
-    async with opened_past(document) as past:
+    async with copied(document.file) as copy, opened_past(document, copy) as past:
         return ["now", *(version.label for version in past.versions[::-1])]

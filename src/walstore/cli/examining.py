@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 from walstore.cli.checking import integrity
@@ -24,6 +23,7 @@ from walstore.cli.output import many
 from walstore.cli.places import data_directory
 from walstore.cli.reaching import reach
 from walstore.errors import WalStoreError
+from walstore.local import unsent_files
 
 # The exit codes, the worst first.
 LEVELS = (NOT_VERIFIED, FAILED, NO_NETWORK)
@@ -160,13 +160,9 @@ def _document(document: KnownDocument) -> Iterator[Finding]:
     found = f"sound, {many(checked.elements, 'element')}, {checked.unsent} unsent"
     advice = f"walstore sync {document.name}" if checked.unsent and document.relay else ""
     yield Finding("ok", what, found, advice)
-    for left in _left_behind(document.file):
+    for left in unsent_files(document.file):
         advice = f"walstore verify {left} says what is in it"
         yield Finding("note", what, f"edits were saved from a damaged file: {left}", advice)
-
-
-def _left_behind(file: Path) -> list[Path]:
-    return sorted(file.parent.glob(f"{file.name}.unsent-*.jsonl"))
 
 
 def _relays(documents: list[KnownDocument]) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from walstore.cli.documents import KnownDocument
 from walstore.cli.identities import find_identity
+from walstore.cli.left_behind import tell_left_behind
 from walstore.cli.output import note
 from walstore.cli.progress import watched
 from walstore.cli.restoring import restore_key
@@ -48,6 +49,7 @@ async def opened(
     who = find_identity(document.identity).identity if identity is None else identity
     path = document.file if file is None else file
     if file is None:
+        tell_left_behind(document)
         await restore_key(document, who, relay)
 
     async def open_store() -> WalStore:

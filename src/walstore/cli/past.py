@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from walstore.cli.documents import KnownDocument
 from walstore.cli.identities import find_identity
+from walstore.cli.left_behind import tell_left_behind
 from walstore.cli.past_source import PastSource
 from walstore.cli.restoring import restore_key
 from walstore.cli.values import plain_values
@@ -178,6 +179,7 @@ async def opened_past(document: KnownDocument, file: Path | None = None) -> Asyn
     identity = find_identity(document.identity).identity
     path = document.file if file is None else file
     if file is None:
+        tell_left_behind(document)
         await restore_key(document, identity, None)
 
     async def open_file() -> LocalFile:
