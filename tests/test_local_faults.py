@@ -597,6 +597,30 @@ def test_a_damaged_file_stays_where_it_is_if_there_is_no_room_to_save_its_edits(
     assert damaged.value.saved == 150 + 20 + 11
 
 
+def test_a_damaged_log_stays_where_it_is_if_there_is_no_room_to_set_it_aside(path: Path) -> None:
+    log = path.with_name(path.name + "-wal")
+    with open_file(path) as file:
+        for count in range(30):
+            file.record("s", b"%d" % count)
+        image = {found.name: found.read_bytes() for found in path.parent.iterdir()}
+    for name, content in image.items():
+        path.with_name(name).write_bytes(content)
+    damage(log, log.stat().st_size - 15 * (24 + PAGE_BYTES) + 2000, 1)
+    before = log.read_bytes()
+    for _ in range(2):
+        with file_bytes_max(10_000), pytest.raises(LocalFileFailedError):
+            open_file(path)
+        assert log.read_bytes() == before
+        assert {found.name for found in path.parent.iterdir()} == image.keys()
+    # Somebody was killed in the middle of it.
+    log.rename(path.with_name("notes.wal-wal.kept"))
+    with pytest.raises(LocalFileDamagedError) as damaged:
+        open_file(path)
+    assert damaged.value.saved == 15
+    assert damaged.value.lost is None
+    assert path.with_name("notes.wal.damaged-1-wal").read_bytes() == before
+
+
 def test_after_a_failed_sync_the_next_one_does_not_trust_the_log(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,7 +40,7 @@ from walstore.local.faults import (
 from walstore.local.frames import committed_frames
 from walstore.local.guard import Guard
 from walstore.local.rows import Cell, checked, verified
-from walstore.local.salvage import log_of, set_aside
+from walstore.local.salvage import log_kept, log_of, set_aside
 from walstore.local.schema import QUEUE_TABLES, Owner, check_tables
 
 # A sync copies a log of this size into the file: about a thousand keystrokes.
@@ -98,7 +98,7 @@ class Database:
         try:
             self._start(claimed)
         except BaseException:
-            self.close()
+            self._give_up()
             raise
         _OPEN.add(self)
 
@@ -254,7 +254,15 @@ class Database:
         try:
             raise set_aside(self.path, self._owner, damage, self._disconnect) from damage
         finally:
-            self.close()
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Let go of the file, and leave its log: SQLite would copy what is before a damaged frame
+        and remove the log, and nobody would ever miss what is behind.
+        """
+        with log_kept(self.path):
+            self._disconnect()
+        self._guard.close()
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None

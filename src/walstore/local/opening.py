@@ -17,7 +17,7 @@ from walstore.local.faults import (
     OtherDocumentError,
 )
 from walstore.local.guard import Guard
-from walstore.local.salvage import log_of, set_aside
+from walstore.local.salvage import log_of, put_log_back, set_aside
 from walstore.local.schema import Owner, check_header, create, read_owner
 
 
@@ -27,6 +27,7 @@ def open_database(path: str | os.PathLike[str], *, document_key: str, author: st
     place = Path(os.path.realpath(path))
     guard = Guard.acquire(place)
     try:
+        put_log_back(place)
         try:
             return Database(place, guard, _owner(place, guard, document_key, author))
         except DamageFoundError as damage:

@@ -4,7 +4,7 @@
                        └─► <file>.unsent-1.jsonl                      what could still be read
 
 - Nothing is deleted. Closing the file copies what is good of its log into it; the log is kept as it
-  was. The unsent edits are durable before the file is moved, so whoever is
+  was, also where there is no room to set anything aside. The unsent edits are durable before the file is moved, so whoever is
   interrupted finds the damage again; at worst the edits are saved twice, and resent twice.
 - Reading happens in a copy. If its first page is no good, it gets the one that every file has.
 - Rows are read from both ends up to the damage, then one by one in between; what does not match
@@ -59,6 +59,28 @@ class _Found(NamedTuple):
 def log_of(path: Path) -> Path:
     """The write-ahead log of a file."""
     return path.with_name(path.name + "-wal")
+
+
+@contextmanager
+def log_kept(path: Path) -> Iterator[None]:
+    """Keep the log of a file whose connection is closed in a block, which would remove it."""
+    # A system that moves no open files raises; there the log goes as it always did.
+    with suppress(OSError):
+        log_of(path).replace(_kept_log_of(path))
+    try:
+        yield
+    finally:
+        put_log_back(path)
+
+
+def put_log_back(path: Path) -> None:
+    """Put the log back that was kept, also by a process that died in between."""
+    with suppress(FileNotFoundError):
+        _kept_log_of(path).replace(log_of(path))
+
+
+def _kept_log_of(path: Path) -> Path:
+    return path.with_name(path.name + "-wal.kept")
 
 
 def set_aside(
@@ -139,8 +161,13 @@ def _workshop(path: Path) -> Iterator[Path]:
 
 def _copy(source: Path, target: Path) -> None:
     os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-    shutil.copyfile(source, target)
-    sync_file(target)
+    try:
+        shutil.copyfile(source, target)
+        sync_file(target)
+    except BaseException:
+        # Half a copy takes room, and is of no use.
+        target.unlink()
+        raise
 
 
 def _find(path: Path, workshop: Path) -> _Found:
