@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from walstore.local import LocalFile, NotStorableError, OutboxBody
+from walstore.local import LocalFile, LocalFileDamagedError, NotStorableError, OutboxBody
 
 KEY, AUTHOR = "notes/a", "a" * 64
 
@@ -35,6 +35,22 @@ def test_slots_are_found_by_the_beginning_of_their_names(file: LocalFile) -> Non
     assert file.names("x") == []
     with pytest.raises(NotStorableError):
         file.names("No")
+
+
+@pytest.mark.parametrize("bit", [1, 0x80])
+@pytest.mark.parametrize("place", [0, 4, 10])
+def test_a_slot_with_a_damaged_name_is_not_taken_for_an_empty_one(
+    tmp_path: Path, place: int, bit: int
+) -> None:
+    path = tmp_path / "a.wal"
+    with LocalFile.open(path, document_key=KEY, author=AUTHOR) as file:
+        file.put("undo.000001", 1)
+    raw = bytearray(path.read_bytes())
+    raw[raw.rindex(b"undo.000001") + place] ^= bit
+    path.write_bytes(raw)
+    with pytest.raises(LocalFileDamagedError):
+        LocalFile.open(path, document_key=KEY, author=AUTHOR)
+    assert path.with_name("a.wal.damaged-1").read_bytes()
 
 
 def test_slots_are_put_and_emptied_at_once(file: LocalFile) -> None:

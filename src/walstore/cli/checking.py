@@ -148,6 +148,8 @@ def _check_rows(file: Path, checked: Checked, author: str) -> None:
             checked.unsent += 1
             what = f"the unsent commit {checked.unsent}"
             _check_signature(checked, frame, body.author, body.canonical, body.signature, what)
+        # It is read here alone; whatever else there is was read when the file was opened.
+        local.stranded()
         if local.state() is None and local.state_fault is not None:
             checked.flaws.append(f"the kept state is damaged: {local.state_fault}")
 

@@ -70,6 +70,7 @@ class LocalFile:
         """Use an open database; `LocalFile.open` is the way to get one."""
         self._database = database
         self._queue = Queue(database)
+        self._check_slots()
         self._state_fault: str | None = None
 
     @classmethod
@@ -353,6 +354,12 @@ class LocalFile:
         return self._queue.last_sealed(session)
 
     # ── inside ─────────────────────────────────────────────────────────────────────────
+
+    def _check_slots(self) -> None:
+        """Look at all slots: one whose name is damaged would be taken for one that is empty."""
+        with self._database.call() as connection:
+            for row in connection.execute("SELECT * FROM slots"):
+                verified(row, "a slot")
 
     def _elements(self, condition: str, ts: int, count: int) -> list[RawElement]:
         with self._database.call():

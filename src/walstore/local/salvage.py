@@ -4,8 +4,9 @@
                        └─► <file>.unsent-1.jsonl                      what could still be read
 
 - Nothing is deleted. Closing the file copies what is good of its log into it; the log is kept as it
-  was, also where there is no room to set anything aside. The unsent edits are durable before the file is moved, so whoever is
-  interrupted finds the damage again; at worst the edits are saved twice, and resent twice.
+  was, also where there is no room to set anything aside. The unsent edits are durable before the
+  file is moved, so whoever is interrupted finds the damage again; at worst the edits are saved
+  twice, and resent twice.
 - Reading happens in a copy. If its first page is no good, it gets the one that every file has.
 - Rows are read from both ends up to the damage, then one by one in between; what does not match
   its checksum is counted as lost.
