@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import stat
 import sys
 from collections.abc import Iterator
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli_process import Forker, Home, forking
+from walstore.local.guard import Guard
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +133,42 @@ def test_undo_takes_back_step_by_step_and_a_dry_run_nothing(ada: Home) -> None:
     done = ada("undo", "notes")
     assert (done.code, done.out) == (1, "")
     assert "nothing of yours to undo" in done.err
+
+
+def test_an_editor_leaves_what_was_not_touched_as_it_was(ada: Home) -> None:
+    ada.ok("init", "notes")
+    name, text = "☃" * 80, "one\r\ntwo\rthree\n"
+    ada.ok("set", "notes", name, text, "--type", "text")
+    ada.ok("edit", "notes", name, **editor(ada, 'printf "four\\r\\n" >> "$1"'))
+    assert ada.ok("get", "notes", name, "--json").json == f"{text}four\r\n"
+
+
+def test_the_keys_that_interrupt_are_the_editors_while_it_runs(ada: Home) -> None:
+    ada.ok("init", "notes")
+    script = 'kill -INT $PPID; kill -QUIT $PPID; printf "typed" > "$1"; kill -INT $PPID'
+    ada.ok("edit", "notes", "body", **editor(ada, script))
+    assert ada.ok("get", "notes", "body").out == "typed"
+
+
+def test_whoever_interrupts_after_the_editor_is_told_where_it_is(ada: Home) -> None:
+    ada.ok("init", "notes")
+    ready = ada.root / "ready"
+    os.mkfifo(ready)
+    ada.environment |= editor(ada, f'printf "typed" > "$1"; cat "{ready}"')
+    running = ada.start("edit", "notes", "body")
+    while not (line := running.err.line() or "").startswith("notes has nothing"):
+        assert line
+    with ready.open("w"):
+        guard = Guard.acquire(ada.file("notes"))
+    try:
+        assert "waiting for another program" in (running.err.line() or "")
+        os.kill(running.number, signal.SIGINT)
+        told = running.err.line() or ""
+        assert Path(told.removeprefix("what you typed is in ")).read_text() == "typed"
+        assert running.err.line() == "walstore edit: interrupted"
+        assert running.wait() == 1
+    finally:
+        guard.close()
 
 
 def test_an_editor_edits_a_text_and_what_came_meanwhile_is_merged(ada: Home) -> None:

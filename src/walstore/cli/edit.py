@@ -2,19 +2,23 @@
 
 - While the editor is open, the document is not: others, here and elsewhere, go on writing.
 - What was typed is never thrown away: if it cannot be written, it stays in a file that is named.
+- The keys that interrupt are the editor's while it runs: it has uses of its own for them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from walstore.cli.arguments import SYNC, document_parser, parsed
@@ -29,6 +33,10 @@ from walstore.store.merging import merge_text
 from walstore.store.store import WalStore
 
 _EDITOR = "vi"
+
+# What is left out of the name of a draft, and how long it may be: in UTF-8 four times as much.
+_UNFIT = re.compile(r"[^\w.-]")
+_NAME_SIZE_MAX = 48
 
 
 class NotATextError(UsageError):
@@ -98,15 +106,18 @@ async def _edit(flags: Namespace) -> int:
     if _editor() is None:
         raise NoTerminalError(document.name, flags.place)
     directory = Path(tempfile.mkdtemp(prefix="walstore-", dir=_memory()))
-    path = directory / f"{flags.place.replace('/', '-')[:64]}.txt"
-    path.write_text(base, encoding="utf-8")
+    path = directory / f"{_UNFIT.sub('-', flags.place)[:_NAME_SIZE_MAX]}.txt"
     try:
+        path.write_bytes(base.encode())
         is_changed = await _merge(document, flags, base, _typed(path))
-    except (WalStoreError, OSError) as error:
+    except BaseException as error:
         if _says(path, base):
             shutil.rmtree(directory)
             raise
-        raise NotWrittenError(path, str(error)) from error
+        if isinstance(error, WalStoreError | OSError):
+            raise NotWrittenError(path, str(error)) from error
+        note(f"what you typed is in {path}")
+        raise
     shutil.rmtree(directory)
     if flags.json:
         put_json({"name": flags.place, "changed": is_changed})
@@ -156,6 +167,19 @@ def _memory() -> str | None:
     return given if given and os.access(given, os.W_OK | os.X_OK) else None
 
 
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Leave the keys that interrupt to whoever else has the terminal."""
+    keys = [getattr(signal, name) for name in ("SIGINT", "SIGQUIT") if hasattr(signal, name)]
+    # What is ignored, whoever is started ignores as well; what is handled, they do not.
+    before = {key: signal.signal(key, lambda *_: None) for key in keys}
+    try:
+        yield
+    finally:
+        for key, handler in before.items():
+            signal.signal(key, handler)
+
+
 def _says(path: Path, text: str) -> bool:
     """Whether nothing was typed that could be lost."""
     try:
@@ -168,13 +192,15 @@ def _typed(path: Path) -> str:
     """What a person makes of a file."""
     command = _editor() or _EDITOR
     try:
-        ended = subprocess.run([*shlex.split(command), str(path)], env=_open(), check=False)
+        with _uninterrupted():
+            ended = subprocess.run([*shlex.split(command), str(path)], env=_open(), check=False)
     except (OSError, ValueError) as error:
         raise EditorError(command, f"does not run ({error})") from error
     if ended.returncode:
         raise EditorError(command, f"ended with {ended.returncode}")
     try:
-        text = path.read_text(encoding="utf-8")
+        # As bytes, because reading text would make other line ends of some.
+        text = path.read_bytes().decode()
     except (OSError, ValueError) as error:
         raise EditorError(command, f"left a file that cannot be read ({error})") from error
     if len(text) > FILE_BYTES_MAX:
