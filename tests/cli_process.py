@@ -257,6 +257,10 @@ def _carry_out(
         for number, each in enumerate(files):
             os.dup2(each, number)
             os.close(each)
+        # What Python knows of the streams of the process that forks, it must not take for these.
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+        sys.stderr = open(2, "w", 1, encoding="utf-8", closefd=False)  # noqa: SIM115
         os.environ.clear()
         os.environ.update(environment)
         os.chdir(environment["HOME"])

@@ -117,6 +117,29 @@ def test_without_extras_local_commands_work_and_others_say_what_to_install(ada: 
     assert not (ada.data / "documents" / "vault").exists()
 
 
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        ("walstore set notes title - <&-", 1, "standard input is closed"),
+        ("walstore join - <&-", 1, "standard input is closed"),
+        ("walstore edit notes body <&-", 2, "there is no terminal"),
+        ("printf '\\377' | walstore set notes title -", 1, "this is no text"),
+        ("printf '\\377' | LC_ALL=C walstore set notes title -", 1, "this is no text"),
+        ("PYTHONIOENCODING=ascii walstore --help", 0, ""),
+        ("PYTHONIOENCODING=ascii walstore show notes", 0, ""),
+    ],
+)
+def test_streams_that_are_closed_or_no_text_are_told_in_a_line(
+    ada: Home, line: str, code: int, said: str
+) -> None:
+    path = f"{WALSTORE.parent}:{ada.environment['PATH']}"
+    done = ran(ada, "sh", "-c", line, PATH=path)
+    assert done.code == code, done
+    assert "Traceback" not in done.err
+    assert said in done.err
+    assert ada.ok("get", "notes", "title").out == "Picnic\n"
+
+
 def test_a_shell_completes_commands_documents_and_what_is_in_them(ada: Home) -> None:
     bash = shutil.which("bash")
     assert bash

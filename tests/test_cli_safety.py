@@ -149,6 +149,49 @@ def test_a_damaged_file_is_found_and_left_where_it_is(ada: Home) -> None:
     assert "set aside" in done.err
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE slots SET name = x'ff' || substr(name, 2)"
+        " WHERE name = (SELECT max(name) FROM slots)",
+        "UPDATE sessions SET crc = crc + 1",
+        "INSERT INTO state VALUES (2, 1, 0, x'00', 0)",
+    ],
+    ids=["a slot", "a session", "what is stranded"],
+)
+def test_every_row_is_checked(ada: Home, damage: str) -> None:
+    ada.ok("init", "notes")
+    ada.ok("set", "notes", "title", "Picnic")
+    with closing(sqlite3.connect(ada.file("notes"), isolation_level=None)) as connection:
+        connection.execute(damage)
+        assert connection.total_changes == 1
+    for target in ("notes", str(ada.file("notes"))):
+        done = ada("verify", target, "--json")
+        assert (done.code, done.json["sound"]) == (3, False)
+        assert "damaged" in done.json["flaws"][0]
+
+
+def test_half_a_character_of_anybody_is_shown(ada: Home) -> None:
+    ada.ok("init", "notes")
+    ada.ok("set", "notes", "name", '"caf\\udce9"', "--type", "json", "-m", "half")
+    ada.ok("set", "notes", "caf\udce9", "\udce9")
+    for command, place in (("get", "name"), ("blame", "name"), ("show", None), ("log", None)):
+        given = [command, "notes", *([] if place is None else [place])]
+        assert "\\udce9" in ada.ok(*given).out or command == "blame"
+        assert ada.ok(*given, "--json").out.isascii() or command == "blame"
+    assert ada.ok("get", "notes", "name", "--json").json == "caf\udce9"
+    assert ada.ok("show", "notes", "--json").json["name"] == "caf\udce9"
+    assert "\\udce9" in ada.ok("diff", "notes", "+1").out
+    assert "\\udce9" in ada.ok("set", "notes", "name", "x", "--dry-run").err
+
+
+def test_no_number_of_steps_is_too_long(ada: Home) -> None:
+    ada.ok("init", "notes")
+    done = ada("show", "notes", "--at", "~" + "9" * 5000)
+    assert done.code == 2
+    assert "has no version" in done.err
+
+
 def damaged(file: Path, word: bytes) -> bytes:
     """Flip a bit of a word in a file; what the file is then."""
     raw = bytearray(file.read_bytes())

@@ -15,7 +15,7 @@ from tests.archive_made import Made
 from tests.inspected import ADA, BO, EVE, KEY, log_of_two, looking, looking_at, writing
 from walstore import ALLOW_ANY, MemoryTransport, WalStore
 from walstore.archive.local import LocalDestination
-from walstore.cli.inspect_relay import DatabasePlace, database_overview
+from walstore.cli.inspect_relay import DatabasePlace, database_overview, overview_of
 from walstore.cli.main import main
 from walstore.document.ports import RawElement
 from walstore.inspect.diffs import Stretch, told
@@ -374,6 +374,12 @@ def test_the_likely_mistakes_are_answered(command: Callable[..., Said], tmp_path
     assert "127.0.0.1:9" in unreachable.err
     assert command(other, "--owner", "ada").code == 2
     assert "64 hex digits" in command(other, "--owner", "ada").err
+
+
+@pytest.mark.parametrize("documents", [5, "all", {"a": 1}, [5, None, {"document": {}}]])
+def test_whatever_a_relay_says_of_itself_is_no_defect_here(documents: object) -> None:
+    overview = overview_of("ws://relay", {"documents": documents, "retention": [1]})
+    assert all(row.elements == 0 for row in overview.documents)
 
 
 async def test_an_overview_lists_the_documents_of_a_relay(

@@ -135,7 +135,8 @@ def relay_overview(url: str, token: str) -> Look:
 def overview_of(url: str, status: dict[str, Any]) -> Overview:
     """What a relay says of itself; what it leaves out is not shown."""
     documents = status.get("documents")
-    rows = [_row(each) for each in documents if isinstance(each, dict)] if documents else []
+    listed = documents if isinstance(documents, list) else []
+    rows = [_row(each) for each in listed if isinstance(each, dict)]
     total = status.get("documents_total")
     facts = [
         f"changes feed: from seq {status.get('min_seq')} to {status.get('head_seq')}",

@@ -8,11 +8,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol, TextIO, cast
 
 from walstore.cli.faults import NotVerifiedError
 from walstore.errors import TransportError, UsageError, WalStoreError
@@ -69,6 +70,9 @@ _EXTRAS = {
     "psycopg_binary": "postgres",
 }
 
+# What is told in one line. Anything else is a defect, and shows where it is.
+_TOLD = (WalStoreError, OSError, UnicodeError, EOFError)
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out a command line; the exit code."""
@@ -107,11 +111,33 @@ def _understand(given: Sequence[str]) -> int:
 
 
 def _open_streams() -> None:
-    """Whoever closes a stream (`>&-`) does not want to know; Python has None in its place."""
+    """Whoever closes a stream (`>&-`) does not want to know; Python has None in its place.
+
+    What a stream cannot say, such as half a character of somebody else's, is spelled out.
+    """
+    if sys.stdin is None:
+        sys.stdin = cast(TextIO, _ClosedInput())
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - it is for as long as the process
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    for stream, errors in (
+        (sys.stdin, "strict"),
+        (sys.stdout, "backslashreplace"),
+        (sys.stderr, "backslashreplace"),
+    ):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=errors)
+
+
+class _ClosedInput(io.TextIOBase):
+    """What takes the place of standard input where that was closed (`<&-`)."""
+
+    def read(self, _size: int | None = -1, /) -> str:
+        raise OSError("standard input is closed")
+
+    def readline(self, _size: int = -1, /) -> str:  # type: ignore[override]
+        raise OSError("standard input is closed")
 
 
 def _carry_out(name: str, command: Command, arguments: Sequence[str]) -> int:
@@ -126,16 +152,26 @@ def _carry_out(name: str, command: Command, arguments: Sequence[str]) -> int:
         return _fail(who, f"{package} is missing; get it with: pip install 'walstore[{extra}]'")
     except BrokenPipeError:
         return _hush()
-    except (WalStoreError, OSError) as error:
-        return _fail(who, str(error), code_of(error))
+    except _TOLD as error:
+        return _fail(who, _said_by(error), code_of(error))
     except ExceptionGroup as group:
         # Where several things run at once, what ends one of them comes wrapped.
         cause = sole_cause(group)
-        if not isinstance(cause, WalStoreError | OSError):
+        if not isinstance(cause, _TOLD):
             raise
-        return _fail(who, str(cause), code_of(cause))
+        return _fail(who, _said_by(cause), code_of(cause))
     except KeyboardInterrupt:
         return _fail(who, "interrupted")
+
+
+def _said_by(error: Exception) -> str:
+    match error:
+        case EOFError():
+            return "the input has ended"
+        case UnicodeError():
+            return f"this is no text: {error}"
+        case _:
+            return str(error)
 
 
 def sole_cause(error: Exception) -> Exception:

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -54,12 +55,19 @@ def put_json(value: Any) -> None:
 
 def json_text(value: Any) -> str:
     """A JSON value in one line."""
-    return orjson.dumps(value).decode()
+    try:
+        return orjson.dumps(value).decode()
+    except orjson.JSONEncodeError:
+        # Half a character, which anybody may have written, is JSON as an escape alone.
+        return json.dumps(value, separators=(",", ":"))
 
 
 def pretty_text(value: Any) -> str:
     """A JSON value as people read it."""
-    return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+    try:
+        return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+    except orjson.JSONEncodeError:
+        return json.dumps(value, indent=2)
 
 
 def has_colours(stream: TextIO) -> bool:

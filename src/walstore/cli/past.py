@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -32,6 +33,10 @@ from walstore.errors import UsageError
 from walstore.local import LocalFile
 from walstore.signed.identity import Identity
 from walstore.store.refused import Edit, edits_of
+
+
+# Versions to go back: more than any document has, and fewer than Python reads.
+_STEPS = re.compile("[0-9]{1,15}")
 
 
 class NoVersionError(UsageError):
@@ -129,7 +134,7 @@ class Past:
         if text in labels:
             return labels.index(text)
         steps = text[1:] if text.startswith("~") else ""
-        if steps.isdecimal() and int(steps) < len(labels):
+        if _STEPS.fullmatch(steps) and int(steps) < len(labels):
             return len(labels) - 1 - int(steps)
         named = [at for at, version in enumerate(self.versions) if version.message == text]
         if named:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from typing import Any
-
-import orjson
 
 from walstore.cli.arguments import SYNC, document_parser, parsed
 from walstore.cli.documents import KnownDocument, find_document
@@ -120,8 +119,8 @@ def _value(kind: str, given: str) -> Any:
     if kind in ("string", "text"):
         return text
     try:
-        value = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise NotThatTypeError(kind, f"not JSON ({error})") from error
     if kind == "list" and not isinstance(value, list):
         raise NotThatTypeError(kind, "not a JSON array")
