@@ -34,7 +34,6 @@ from walstore.local import LocalFile
 from walstore.signed.identity import Identity
 from walstore.store.refused import Edit, edits_of
 
-
 # Versions to go back: more than any document has, and fewer than Python reads.
 _STEPS = re.compile("[0-9]{1,15}")
 
