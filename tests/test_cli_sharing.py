@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
 
-from tests.cli_process import Forker, Home, forking, relay_of
+from tests.cli_process import WAIT_S, Forker, Home, forking, relay_of
 
 NOBODY = "ws://127.0.0.1:1"
 
@@ -222,6 +228,63 @@ def test_following_keeps_a_document_in_step_and_leaves_it_to_others(
     assert json.loads(following.out.line() or "null")["sent"] == 1
     assert bo.ok("get", "notes", "body", "--sync").out == "lake\n"
     assert following.end(signal.SIGINT) == 0
+
+
+@asynccontextmanager
+async def dripping() -> AsyncIterator[tuple[str, asyncio.Event]]:
+    """A relay that hands a log out bit by bit, without end; and whether it was asked to."""
+    asked, log = asyncio.Event(), {"log": "ab" * 16}
+    row = json.dumps([[1, 1, "aa" * 32, "A" * 86 + "==", 2]])
+
+    async def serve_one(socket: ServerConnection) -> None:
+        greeting = {"protocol": [1], "relay": "cd" * 16, "challenge": "ef" * 32, "limits": {}}
+        await socket.send(json.dumps(["HELLO", {**greeting, "software": "x", "features": []}]))
+        async with asyncio.TaskGroup() as tasks:
+            async for message in socket:
+                verb, ref, *rest = json.loads(message)
+                if verb in ("AUTH", "GRANT"):
+                    await socket.send(json.dumps(["OK", ref, {}]))
+                elif verb == "RECORD":
+                    await socket.send(json.dumps(["RECORD", ref, None, None, log]))
+                elif verb == "SNAPSHOT":
+                    await socket.send(json.dumps(["SNAPSHOT", ref, None, None, True, log]))
+                elif verb == "KEEP":
+                    revision = sha256(rest[4].encode()).hexdigest()
+                    await socket.send(json.dumps(["OK", ref, {"revision": revision}]))
+                elif verb == "PULL" and rest[1].get("live"):
+                    await socket.send(json.dumps(["ERR", ref, "too-many", "no", {}]))
+                elif verb == "PULL":
+                    tasks.create_task(drip(socket, ref))
+
+    async def drip(socket: ServerConnection, ref: str) -> None:
+        asked.set()
+        with suppress(ConnectionClosed):
+            while True:
+                await socket.send(f'["ELEMENTS",{json.dumps(ref)},{row},{{}}]')
+                await asyncio.sleep(1)
+
+    async with serve(serve_one, "127.0.0.1", 0) as server:
+        yield f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}", asked
+
+
+@pytest.mark.parametrize("signals", [[signal.SIGTERM], [signal.SIGINT, signal.SIGINT]])
+async def test_following_ends_when_it_is_told_to_whatever_the_relay_does(
+    ada: Home, signals: list[signal.Signals]
+) -> None:
+    async with dripping() as (url, asked), asyncio.timeout(WAIT_S):
+        await asyncio.to_thread(ada.ok, "init", "notes", "--relay", url)
+        following = ada.start("sync", "notes", "--follow")
+        try:
+            await asked.wait()
+            for each in signals:
+                os.kill(following.number, each)
+            ended = asyncio.create_task(asyncio.to_thread(following.wait))
+            done, _ = await asyncio.wait([ended], timeout=WAIT_S / 2)
+            assert done, "it goes on"
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(following.number, signal.SIGKILL)
+        assert await ended == 0
 
 
 def test_a_snapshot_is_signed_and_what_was_removed_goes(ada: Home, bo: Home, relay: str) -> None:

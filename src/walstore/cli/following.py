@@ -5,6 +5,8 @@
 - An exchange is due when the relay has news, when the connection is back, or when another command
   has written to the local file; and now and then, because a write right after an exchange looks
   like one of its own. What fails is tried again then.
+- Who tells it to stop waits for no relay: an exchange has a moment to come to its end, and none
+  once it is told again.
 """
 
 from __future__ import annotations
@@ -34,6 +36,9 @@ _LOOK_S = 0.25
 # How long nothing may happen before there is an exchange all the same.
 _REST_S_MAX = 10.0
 
+# How long an exchange may go on after it was told to stop: most are done by then.
+_GRACE_S = 2.0
+
 _Signature: TypeAlias = list[tuple[int, int] | None]
 
 
@@ -43,12 +48,23 @@ async def follow(document: KnownDocument, *, is_json: bool) -> int:
     Raises:
         NotVerifiedError: The relay has lost something, or does not give the owner's word.
     """
+    stopped = asyncio.Event()
+    following = asyncio.create_task(_follow(document, stopped, is_json=is_json))
+    _stop_on_signal(following, stopped)
+    try:
+        await following
+    except asyncio.CancelledError:
+        if not stopped.is_set():
+            raise
+    return 0
+
+
+async def _follow(document: KnownDocument, stopped: asyncio.Event, *, is_json: bool) -> None:
     assert document.relay is not None
     identity = find_identity(document.identity).identity
     logs = await _known_logs(document, identity.public_key)
-    due, stopped = asyncio.Event(), asyncio.Event()
+    due = asyncio.Event()
     due.set()
-    _stop_on_signal(stopped)
     async with AsyncExitStack() as stack:
         transport = await stack.enter_async_context(
             net.WebSocketTransport(document.relay, identity=identity, logs=logs)
@@ -65,15 +81,19 @@ async def follow(document: KnownDocument, *, is_json: bool) -> int:
             if not stopped.is_set() and transport.status.state is State.LIVE:
                 with watch.paused():
                     await exchanges.make()
-    return 0
 
 
-def _stop_on_signal(stopped: asyncio.Event) -> None:
+def _stop_on_signal(following: asyncio.Task[None], stopped: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        loop.call_later(0 if stopped.is_set() else _GRACE_S, following.cancel)
+        stopped.set()
+
     for each in (signal.SIGINT, signal.SIGTERM):
         # Where there are no such handlers, Ctrl-C ends it as it ends every program.
         with suppress(NotImplementedError):
-            loop.add_signal_handler(each, stopped.set)
+            loop.add_signal_handler(each, stop)
 
 
 class _Connection:
