@@ -8,9 +8,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from hashlib import sha256
 from http import HTTPStatus
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ from walstore.net import MemorySnapshots, MemoryTransport, WebSocketTransport, d
 from walstore.net import following as following_module
 from walstore.net import websocket as websocket_module
 from walstore.net.backoff import Backoff
-from walstore.net.dialling import RelayUrlError, _is_here
+from walstore.net.dialling import Connection, RelayUrlError, _is_here
 from walstore.net.faults import (
     DocumentKeyRefusedError,
     NoAnswerError,
@@ -1094,6 +1095,47 @@ async def test_a_server_that_is_no_relay_is_told_from_one_that_is_busy(
         with pytest.raises(TransportError) as caught:
             await peer.append(DOC, body(1))
         assert caught.value.retryable is (state is State.OFFLINE)
+
+
+@pytest.mark.parametrize("to", ["ws://x:99999/", "//[", "http://login.example/", ""])
+async def test_a_server_that_leads_elsewhere_is_not_followed_and_asked_again(to: str) -> None:
+    answers, is_asked_again = count(1), asyncio.Event()
+
+    def lead(socket: ServerConnection, request: Request) -> Response:
+        if next(answers) == 3:
+            is_asked_again.set()
+        response = socket.respond(HTTPStatus.FOUND, "elsewhere")
+        response.headers["Location"] = to
+        return response
+
+    async def never(peer: Peer) -> None:
+        raise AssertionError
+
+    async with scripted(never, process_request=lead) as url, transport(url) as peer:
+        await reach_state(peer, State.OFFLINE)
+        assert "302, which leads elsewhere and is not followed" in peer.status.reason
+        async with asyncio.timeout(20):
+            await is_asked_again.wait()
+        assert peer.status.state is not State.CLOSED
+
+
+@pytest.mark.parametrize("error", [ValueError("odd"), UnicodeError("label too long"), ImportError])
+async def test_whatever_keeps_a_connection_from_being_made_is_a_failed_attempt(
+    error: Exception,
+) -> None:
+    async with Relay.serve(MemoryLog()) as relay:
+        attempts = 0
+
+        def connect(url: str) -> AbstractAsyncContextManager[Connection]:
+            nonlocal attempts
+            attempts += 1
+            if attempts < 3:
+                raise error
+            return dialling.websocket_connect()(url)
+
+        async with transport(relay.url, connect=connect) as peer:
+            await reach_state(peer, State.LIVE)
+            assert attempts == 3
 
 
 async def test_somebody_elses_element_is_refused() -> None:

@@ -1,4 +1,8 @@
-"""How a websocket to a relay is opened, and what is needed of it."""
+"""How a websocket to a relay is opened, and what is needed of it.
+
+- A relay is where its URL says: whoever answers in its place, such as the portal of a hotel, sends
+  nobody elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from ipaddress import ip_address
 from typing import Protocol
 
-from websockets.asyncio.client import connect as connect_websocket
+from websockets.asyncio import client as websockets_client
 from websockets.exceptions import ConnectionClosed, InvalidStatus, InvalidURI, WebSocketException
 from websockets.uri import parse_uri
 
@@ -75,6 +79,13 @@ class Connection(Protocol):
         ...
 
 
+class _Dialled(websockets_client.connect):
+    """A websocket that is opened where it was asked for."""
+
+    def process_redirect(self, exc: Exception) -> Exception:
+        return exc
+
+
 Connect = Callable[[str], AbstractAsyncContextManager[Connection]]
 
 
@@ -87,7 +98,7 @@ def websocket_connect(*, compression: bool | None = None) -> Connect:
 
     def connect(url: str) -> AbstractAsyncContextManager[Connection]:
         is_offered = not _is_here(url) if compression is None else compression
-        return connect_websocket(
+        return _Dialled(
             url,
             compression="deflate" if is_offered else None,
             max_size=_MESSAGE_BYTES_MAX,
@@ -144,7 +155,9 @@ def reason_of(error: Exception) -> str:
         case ConnectionClosed():
             return "the connection was lost"
         case InvalidStatus():
-            return f"the server answers with HTTP {error.response.status_code}"
+            status = error.response.status_code
+            elsewhere = ", which leads elsewhere and is not followed" if 300 <= status < 400 else ""
+            return f"the server answers with HTTP {status}{elsewhere}"
         case NotAdmittedError():
             return error.reason
         case TimeoutError():

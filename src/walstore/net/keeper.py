@@ -151,6 +151,11 @@ class Keeper:
                 await self._converse(connection)
         except CONNECTION_ERRORS as error:
             self._ended(error)
+        except Exception as error:
+            if up_since_ms is not None:
+                raise
+            # Names, proxies and servers make an attempt fail in ways that nobody has listed.
+            self._ended(error)
         finally:
             self._connection = None
         return 0 if up_since_ms is None else self._timing.now_ms() - up_since_ms
