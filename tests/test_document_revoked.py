@@ -2,9 +2,38 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from tests.rigged import (
+    ALICE,
+    BOB,
+    CAROL,
+    JsonElement,
+    RiggedLog,
+    RiggedSnapshots,
+    link_of,
+    opened,
+    put_in,
+    state_of,
+    write_packed,
+    write_starfish,
+)
 from walstore.crdt import WalCrdt, Writer
+from walstore.crdt.runs import Insert, Remove
 from walstore.crdt.sequence import RunSequence
-from walstore.document.revoked import counted_seq, new_fold, nobody_revoked
+from walstore.document import WalDocument
+from walstore.document.events import Displaced, Event, Rejection
+from walstore.document.faults import SnapshotRefusedError
+from walstore.document.revoked import (
+    TWINS_WAITING_MAX,
+    counted_seq,
+    new_fold,
+    nobody_revoked,
+)
+from walstore.signed.roster import Counts
 
 BEN = "be" * 32
 COUNTED = {BEN: {"s": 3, "": 7}}
@@ -71,3 +100,239 @@ def test_a_copy_of_a_fold_waits_for_nothing_either() -> None:
         copy.fold_runs(mine)
         assert copy.text("body") == "c"
     assert crdt.text("body") == ""
+
+
+# ── an old seq, used again ─────────────────────────────────────────────────────────────
+
+BOBS = f"{BOB.public_key}:s"
+REVOKED = "its author was revoked"
+
+
+def typed(text: str, at: int, *, seq: int, prev: str | None, session: str = "s") -> JsonElement:
+    """An element of Bob's that puts a text at the end of what he wrote up to a counter."""
+    own = f"{BOB.public_key}:{session}"
+    run = Insert("body", own, at, own if at > 1 else "", at - 1, text)
+    return write_packed(BOB, [run], session=session, seq=seq, prev=prev)
+
+
+def abc() -> list[JsonElement]:
+    """Three elements of Bob's that say "abc"."""
+    elements: list[JsonElement] = []
+    for seq, character in enumerate("abc", 1):
+        prev = link_of(elements[-1]) if elements else None
+        elements.append(typed(character, seq, seq=seq, prev=prev))
+    return elements
+
+
+def forged(text: str, *, seq: int, prev: str | None = None, session: str = "s") -> JsonElement:
+    """An element that Bob signs after he was revoked."""
+    own = f"{BOB.public_key}:{session}"
+    return write_packed(
+        BOB, [Insert("body", own, 30, BOBS, 3, text)], session=session, seq=seq, prev=prev
+    )
+
+
+async def reading(
+    log: RiggedLog, counts: Counts, **options: Any
+) -> tuple[WalDocument, list[Event]]:
+    """What somebody reads who knows that Bob was revoked, and what they are told."""
+    events: list[Event] = []
+    document = await opened(
+        log,
+        CAROL,
+        revoked={BOB.public_key: counts}.get,
+        on_author_error="skip",
+        on_event=events.append,
+        **options,
+    )
+    return document, events
+
+
+async def counts_of(log: RiggedLog) -> Counts:
+    """What counts of Bob if he is revoked now."""
+    return (await opened(log, ALICE)).counted(BOB.public_key)
+
+
+def logged(elements: list[JsonElement], **options: Any) -> RiggedLog:
+    log = RiggedLog(**options)
+    for element in elements:
+        put_in(log, element)
+    return log
+
+
+def reasons(events: list[Event]) -> list[str]:
+    return [event.reason for event in events if isinstance(event, Rejection)]
+
+
+async def test_a_seq_that_counts_is_of_no_use_to_the_revoked() -> None:
+    log = logged(abc())
+    revoked: dict[str, Counts] = {}
+    events: list[Event] = []
+    there = await opened(
+        log, CAROL, revoked=revoked.get, on_author_error="skip", on_event=events.append
+    )
+    revoked[BOB.public_key] = await counts_of(log)
+    put_in(log, forged("X", seq=2, prev=link_of(abc()[0])))
+    put_in(log, forged("Y", seq=1))
+    await there.pull()
+    assert (there.text("body"), reasons(events)) == ("abc", [REVOKED, REVOKED])
+    new, told = await reading(log, revoked[BOB.public_key])
+    assert (new.text("body"), reasons(told)) == ("abc", [REVOKED, REVOKED])
+
+
+@pytest.mark.parametrize("posture", ["trust", "re-derive"])
+@pytest.mark.parametrize("page_size", [1, 1000])
+async def test_no_order_of_the_log_lets_the_revoked_write_on(posture: str, page_size: int) -> None:
+    elements = abc()
+    counts = await counts_of(logged(elements))
+    elements.append(forged("X", seq=2, prev=link_of(elements[0])))
+    elements.append(forged("Y", seq=3, prev=link_of(elements[3])))
+    strange = [element["data"] for element in elements[3:]]
+    for order in permutations(elements):
+        log = logged(list(order), page_size=page_size)
+        document, events = await reading(log, counts, posture=posture)
+        assert document.text("body") == "abc"
+        # What counts is told of as well where it comes after what it leads up to.
+        refused = [event.evidence for event in events if isinstance(event, Rejection)]
+        assert [each for each in log.elements if each["data"] in strange] == [
+            each for each in log.elements if each in refused and each["data"] in strange
+        ]
+        assert document.detected_gaps() == []
+        assert not any(isinstance(event, Displaced) for event in events)
+
+
+async def test_what_the_revoked_wrote_in_several_sessions_counts() -> None:
+    elements = abc()
+    elements.append(forged("X", seq=1, prev=link_of(elements[2]), session="t"))
+    elements.append(forged("Y", seq=1, prev=link_of(elements[2]), session="u"))
+    counts = await counts_of(logged(elements))
+    # The links of those sessions are enough that no other goes on from.
+    assert [type(each) is not int and each.link is not None for each in counts.values()] == [
+        False,
+        True,
+        True,
+    ]
+    elements.append(forged("Z", seq=3, prev=link_of(elements[1])))
+    document, events = await reading(logged(elements), counts)
+    assert sorted(document.text("body")) == sorted("abcXY")
+    assert reasons(events) == [REVOKED]
+
+
+async def test_whoever_starts_from_a_snapshot_takes_no_old_seq_either() -> None:
+    elements, snapshots = abc(), RiggedSnapshots()
+    counts = await counts_of(logged(elements))
+    log = logged(elements[:2])
+    await (await opened(log, ALICE, snapshot_store=snapshots)).snapshot()
+    put_in(log, forged("X", seq=2, prev=link_of(elements[0])))
+    put_in(log, elements[2])
+    put_in(log, forged("Y", seq=3, prev=link_of(elements[1])))
+    for posture in ("trust", "trust-retain-tail", "re-derive"):
+        document, events = await reading(log, counts, snapshot_store=snapshots, posture=posture)
+        assert (document.text("body"), reasons(events)) == ("abc", [REVOKED, REVOKED])
+
+
+async def test_a_snapshot_of_a_fork_is_passed_over() -> None:
+    elements, snapshots = abc(), RiggedSnapshots()
+    counts = await counts_of(logged(elements))
+    fork = logged([*elements[:2], forged("Y", seq=3, prev=link_of(elements[1]))])
+    await (await opened(fork, ALICE, snapshot_store=snapshots)).snapshot()
+    document, _ = await reading(logged(elements), counts, snapshot_store=snapshots, posture="trust")
+    assert document.text("body") == "abc"
+
+
+async def test_what_counts_waits_for_what_is_withheld_and_is_not_signed_away() -> None:
+    elements, snapshots = abc(), RiggedSnapshots()
+    counts = await counts_of(logged(elements))
+    log = logged([*elements[:2], forged("X", seq=3, prev=link_of(elements[1]))])
+    document, events = await reading(log, counts, snapshot_store=snapshots)
+    assert (document.text("body"), reasons(events)) == ("", [])
+    assert document.own_snapshot() is None
+    with pytest.raises(SnapshotRefusedError):
+        await document.snapshot()
+    put_in(log, elements[2])
+    await document.pull()
+    assert (document.text("body"), reasons(events)) == ("abc", [REVOKED])
+    assert document.own_snapshot() is not None
+    await document.snapshot()
+
+
+async def test_the_revoked_fill_no_memory_with_what_might_count() -> None:
+    elements = abc()
+    counts = await counts_of(logged(elements))
+    log = logged([forged(f"{number}", seq=2) for number in range(20)])
+    document, events = await reading(log, counts)
+    assert len(document._log.unlinked) == TWINS_WAITING_MAX
+    assert len(events) == 20 - TWINS_WAITING_MAX
+
+
+async def test_a_roster_that_names_seqs_alone_lets_each_seq_count_once() -> None:
+    log = logged([*abc(), forged("X", seq=2), forged("Y", seq=4)])
+    document, events = await reading(log, {"s": 3})
+    assert (document.text("body"), reasons(events)) == ("abc", [REVOKED, REVOKED])
+
+
+async def test_a_peer_without_sessions_does_not_write_on_with_old_seqs_either() -> None:
+    def op(counter: int, text: str) -> dict[str, Any]:
+        clock = {"c": counter, "r": f"{BOB.public_key}:s"}
+        return {"t": "set", "reg": text, "clock": clock, "value": text}
+
+    log = logged([write_starfish(BOB, [op(seq, "ab"[seq - 1])], seq=seq) for seq in (1, 2)])
+    counts = await counts_of(log)
+    put_in(log, write_starfish(BOB, [op(9, "X")], seq=2))
+    document, events = await reading(log, counts)
+    assert (document.materialize(), reasons(events)) == ({"a": "a", "b": "b"}, [REVOKED])
+
+
+async def test_who_has_sessions_does_not_write_on_without_one() -> None:
+    log = RiggedLog()
+    bob = await opened(log, BOB, wire="starfish")
+    bob.set_field("a", 1)
+    await bob.commit()
+    counts = await counts_of(log)
+    clock = {"c": 9, "r": f"{BOB.public_key}:s"}
+    put_in(log, write_starfish(BOB, [{"t": "set", "reg": "X", "clock": clock, "value": 1}], seq=1))
+    document, events = await reading(log, counts)
+    assert (document.materialize(), reasons(events)) == ({"a": 1}, [REVOKED])
+
+
+async def test_it_is_known_whether_all_that_was_read_counts() -> None:
+    elements = abc()
+    log = logged(elements)
+    revoked: dict[str, Counts] = {}
+    there = await opened(log, CAROL, revoked=revoked.get)
+    put_in(log, forged("X", seq=2, prev=link_of(elements[0])))
+    twice = await opened(log, ALICE, revoked=revoked.get)
+    assert there.counts_all(BOB.public_key)
+    revoked[BOB.public_key] = await counts_of(logged(elements))
+    assert there.counts_all(BOB.public_key)
+    assert not twice.counts_all(BOB.public_key)
+    with pytest.raises(Exception, match="revoked"):
+        await twice.reread()
+    assert (twice.text("body"), twice.counts_all(BOB.public_key)) == ("abc", True)
+
+
+# ── what names an element that comes later, or never ───────────────────────────────────
+
+
+@pytest.mark.parametrize("named", [5, 6, 8, 999])
+async def test_no_op_divides_those_who_read_before_a_revocation_from_those_after(
+    named: int,
+) -> None:
+    carols = f"{CAROL.public_key}:s"
+    log, snapshots = RiggedLog(), RiggedSnapshots()
+    ops = [Insert("body", carols, 1020, BOBS, named, "C"), Remove("body", carols, 1021, BOBS, 5)]
+    put_in(log, write_packed(CAROL, ops))
+    put_in(log, write_packed(BOB, [Insert("body", BOBS, 5, "", 0, "bob")]))
+    revoked: dict[str, Counts] = {}
+    there = await opened(log, ALICE, revoked=revoked.get, snapshot_store=snapshots)
+    await there.snapshot()
+    counts = revoked[BOB.public_key] = there.counted(BOB.public_key)
+    if not there.counts_all(BOB.public_key):
+        await there.reread()
+    states = {state_of(there)}
+    for posture in ("trust", "trust-retain-tail", "re-derive"):
+        new, events = await reading(log, counts, snapshot_store=snapshots, posture=posture)
+        assert reasons(events) == []
+        states.add(state_of(new))
+    states.add(state_of((await reading(log, counts))[0]))
+    assert len(states) == 1

@@ -353,6 +353,37 @@ async def test_what_was_folded_and_does_not_count_is_gone_with_the_roster(
     assert not carl.document.is_read_only
 
 
+async def test_who_was_killed_before_following_a_revocation_reads_anew(enter: Enter) -> None:
+    anna, ben = await two(enter, False)
+    await anna.sharing.invite(Card.of(CARL))
+    slots = MemorySlots()
+    carl = await Desk(CARL, await enter(CARL), is_sealed=False, slots=slots).sit_down()
+    await ben.write("B")
+    assert await carl.read() == "AB"
+    await anna.sharing.revoke(BEN.public_key)
+    again = Desk(CARL, carl.place, is_sealed=False, slots=slots)
+    await again.sharing.refresh()
+    # A file would have kept what was read before the roster was known.
+    await again.open()
+    reread = 0
+
+    class Told:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(again.document, name)
+
+        async def reread(self) -> int:
+            nonlocal reread
+            reread += 1
+            return await again.document.reread()
+
+    again.sharing.attach(Told())  # type: ignore[arg-type]
+    await again.sharing.refresh()
+    assert reread == 1
+    again.sharing.attach(Told())  # type: ignore[arg-type]
+    await again.sharing.refresh()
+    assert reread == 1
+
+
 @sealed_or_not
 async def test_an_edit_that_waited_behind_what_does_not_count_is_kept(
     enter: Enter, is_sealed: bool
@@ -372,6 +403,27 @@ async def test_an_edit_that_waited_behind_what_does_not_count_is_kept(
     carl.document.set_text("body", "C")
     await carl.document.commit()
     assert await anna.read() == await carl.read() == "C"
+
+
+@sealed_or_not
+async def test_old_seqs_of_the_revoked_do_not_count_again(enter: Enter, is_sealed: bool) -> None:
+    anna, ben = await two(enter, is_sealed)
+    await anna.sharing.invite(Card.of(CARL))
+    carl = await Desk(CARL, await enter(CARL), is_sealed=is_sealed).sit_down()
+    for text in "BCD":
+        await ben.write(text)
+    assert (await anna.read(), await carl.read()) == ("ABCD", "ABCD")
+    await anna.sharing.revoke(BEN.public_key)
+    # The session goes on as if it had sent but one element.
+    ben.document._outbox._seq = 1
+    await ben.write("X")
+    # Who has not heard of it takes it for what it says, until they have.
+    assert await carl.read() == "ABCDX"
+    await carl.sharing.refresh()
+    assert (await anna.read(), await carl.read()) == ("ABCD", "ABCD")
+    late = await Desk(CARL, await enter(CARL), is_sealed=is_sealed).sit_down()
+    assert await late.read() == "ABCD"
+    assert set(anna.reasons) == set(carl.reasons) == {"its author was revoked"}
 
 
 @sealed_or_not

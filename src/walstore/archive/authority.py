@@ -30,7 +30,13 @@ from walstore.sealed.keys import ContentKeys, is_epoch
 from walstore.sealed.outcomes import KeyringRefusedError, SealRejectedError, UnreadableError
 from walstore.signed.grant import Role
 from walstore.signed.identity import Identity
-from walstore.signed.roster import Roster, RosterRefusedError, check_succession, read_roster
+from walstore.signed.roster import (
+    Roster,
+    RosterRefusedError,
+    check_succession,
+    counts_json,
+    read_roster,
+)
 from walstore.store.membership import Membership
 from walstore.store.shared_keyring import SharedKeyring
 from walstore.store.sharing_state import MemorySlots, SharingState, SharingStateError, load_state
@@ -270,7 +276,7 @@ def _said(owner: str, roster: Roster | None) -> Json:
         owner,
         sorted(key for key, member in members if Role.WRITE in member.roles),
         sorted(key for key, member in members if Role.SNAPSHOT in member.roles),
-        {key: dict(counted) for key, counted in roster.revoked.items()},
+        {key: counts_json(counted) for key, counted in roster.revoked.items()},
     ]
 
 

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from walstore.crdt.ids import element_id
 from walstore.crdt.nodes import Node, NodeSequence
@@ -46,13 +46,15 @@ def moved(run: Insert, sequence: Sequence | None) -> Insert | None:
     return Insert(run.list, run.replica, run.counter, replica, counter, run.values)
 
 
-def present(run: Remove, sequence: Sequence | None, horizon: int) -> list[Remove]:
-    """A remove without the elements up to a counter that are gone."""
+def present(
+    run: Remove, sequence: Sequence | None, never_comes: Callable[[str, int], bool]
+) -> list[Remove]:
+    """A remove without the elements that are not there and never come."""
     parts: list[Remove] = []
     for offset in range(run.size):
         target = run.target_counter + offset * run.step
         is_there = sequence is not None and _has(sequence, run.target_replica, target)
-        if target <= horizon and not is_there:
+        if not is_there and never_comes(run.target_replica, target):
             continue
         last = parts[-1] if parts else None
         if last is not None and last.counter + last.size == run.counter + offset:

@@ -58,12 +58,12 @@ class WalCrdt:
         "_befores",
         "_maps",
         "_registers",
+        "comes_upto",
         "counter",
         "displaced",
         "folded",
         "hand",
         "horizon",
-        "is_cut_off",
     )
 
     def __init__(self) -> None:
@@ -76,8 +76,8 @@ class WalCrdt:
         self.counter = 0
         # Elements with a counter up to this one that are not here were removed and let go.
         self.horizon = 0
-        # Whether elements of a replica that are not here never come, whatever their counter.
-        self.is_cut_off: Callable[[str], bool] = _never
+        # The counter above which elements of a replica that are not here never come.
+        self.comes_upto: Callable[[str], int] = _without_end
         # What lists of nodes showed before the runs that are being folded.
         self._befores: dict[str, list[Node]] = {}
         # The inserts whose anchor was gone, for somebody to take note of.
@@ -198,6 +198,21 @@ class WalCrdt:
             or any(self.sequence(name).has_replica(replica) for name in list(self.lists))
             or any(entries.has_replica(replica) for entries in self._maps.values())
         )
+
+    def awaited(self) -> Iterator[tuple[int, str]]:
+        """Counter and replica of the list elements that are named and not there."""
+        for sequence in self.lists.values():
+            if isinstance(sequence, NodeSequence):
+                yield from sequence.awaited()
+
+    def inserted_by(self, author: str) -> dict[str, int]:
+        """The highest counter of the list elements of each replica of an author."""
+        counters: dict[str, int] = {}
+        for name in list(self.lists):
+            for replica, counter in self.sequence(name).newest():
+                if replica.partition(":")[0] == author:
+                    counters[replica] = max(counters.get(replica, 0), counter)
+        return counters
 
     def is_text(self, name: str) -> bool:
         """Whether a list shows nothing but characters; so does one that is not there."""
@@ -375,7 +390,7 @@ class WalCrdt:
         }
         copy.counter = self.counter
         copy.horizon = self.horizon
-        copy.is_cut_off = self.is_cut_off
+        copy.comes_upto = self.comes_upto
         return copy
 
     def collected(self) -> WalCrdt:
@@ -566,7 +581,7 @@ class WalCrdt:
                 return
         if isinstance(sequence, RunSequence) and sequence.insert_run(run, changes):
             return
-        if 0 < run.after_counter <= self._horizon_of(run.after_replica):
+        if run.after_counter and self._never_comes(run.after_replica, run.after_counter):
             moved_run = moved(run, self._opened(run.list))
             if moved_run is not None:
                 self.displaced.append(run)
@@ -577,24 +592,25 @@ class WalCrdt:
     def _remove(self, run: Remove, changes: list[Change] | None) -> None:
         sequence = self.lists.get(run.list)
         if type(sequence) is not RunSequence:
-            if sequence is None and not present(run, None, self._horizon_of(run.target_replica)):
+            if sequence is None and not present(run, None, self._never_comes):
                 return
             sequence = self._foldable(run.list)
             if sequence is None:
                 return
         if isinstance(sequence, RunSequence) and sequence.remove_run(run, changes):
             return
-        if horizon := self._horizon_of(run.target_replica):
-            parts = present(run, sequence, horizon)
+        last = run.first_target + run.size - 1
+        if self.horizon or last > self.comes_upto(run.target_replica):
+            parts = present(run, sequence, self._never_comes)
             if parts != [run]:
                 for part in parts:
                     self._remove(part, changes)
                 return
         self._fold_nodes(run.list, lambda nodes: nodes.remove_run(run), changes)
 
-    def _horizon_of(self, replica: str) -> int:
-        """The counter up to which elements of a replica that are not here never come."""
-        return COUNTER_MAX if self.is_cut_off(replica) else self.horizon
+    def _never_comes(self, replica: str, counter: int) -> bool:
+        """Whether an element, if it is not here, never comes."""
+        return counter <= self.horizon or counter > self.comes_upto(replica)
 
     def _foldable(self, name: str) -> Sequence | None:
         """The list that an op names, made if need be; None for the name that everyone ignores."""
@@ -655,8 +671,8 @@ class WalCrdt:
         self._registers, self.folded, self._maps, self.counter = content
 
 
-def _never(replica: str) -> bool:
-    return False
+def _without_end(replica: str) -> int:
+    return COUNTER_MAX
 
 
 def _differences(name: str, before: list[Node], after: list[Node]) -> Iterator[Change]:

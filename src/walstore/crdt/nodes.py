@@ -225,6 +225,15 @@ class NodeSequence:
         self._order = self._live = None
         self.high = max(self.high, counter)
 
+    def awaited(self) -> Iterator[tuple[int, str]]:
+        """Counter and replica of the elements that others name and that are not there."""
+        for node in self.nodes.values():
+            is_missing = node.after and node.after not in self.nodes
+            name = node.id if node.pending else node.after if is_missing else ""
+            clock = parse_element_id(name)
+            if clock is not None:
+                yield clock
+
     def in_order(self) -> Iterator[Node]:
         """The nodes that the head reaches, removed ones too, in order."""
         return iter(self._walk())
@@ -248,6 +257,10 @@ class NodeSequence:
         return any(node.replica == replica for node in self.nodes.values()) or any(
             awaited.remover == replica for awaited in self.awaited
         )
+
+    def newest(self) -> Iterator[tuple[str, int]]:
+        """The replica and the counter of each element."""
+        return ((node.replica, node.counter) for node in self.nodes.values() if not node.pending)
 
     def is_text(self) -> bool:
         """Whether every live value is a character."""

@@ -88,6 +88,11 @@ class RunSequence:
         """Whether any element is of a replica."""
         return replica in self._indexes
 
+    def newest(self) -> Iterator[tuple[str, int]]:
+        """Each replica with the highest counter of its elements."""
+        for replica, index in self._indexes.items():
+            yield replica, index.last.counter + len(index.last.values) - 1
+
     def is_text(self) -> bool:
         """Whether every live value is a character."""
         if self._has_others is None:

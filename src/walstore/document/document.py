@@ -90,6 +90,7 @@ from walstore.document.view import View
 from walstore.errors import TransportError, UsageError
 from walstore.sealed.encryptor import Encryptor, PlainEncryptor
 from walstore.signed.identity import Identity
+from walstore.signed.roster import Counts, counted_in
 from walstore.wire.element import Element
 from walstore.wire.envelope import Profile
 from walstore.wire.limits import TS_MAX
@@ -162,8 +163,8 @@ class WalDocument:
             identity: Who writes.
             writers: The keys that may write, or a function that knows them.
             snapshot_role: The keys that may sign snapshots, or a function that knows them.
-            revoked: What still counts of a writer who was revoked: the highest seq by session, the
-                empty one where a peer counts by author; None of anybody else.
+            revoked: What still counts of a writer who was revoked, as `counted` has told it: by
+                session, the empty one where a peer counts by author; None of anybody else.
             encryptor: Seals and opens; plain if left out.
             snapshot_store: Where snapshots are; without one they are neither read nor written.
             session_nonce: Names the session; random if left out, and never to be used twice.
@@ -584,6 +585,19 @@ class WalDocument:
         """What authors signed and readers cannot take."""
         self._opened()
         return list(self._quarantined)
+
+    def counted(self, author: str) -> Counts:
+        """What was read of an author, for others to go on counting it after they were revoked."""
+        self._opened()
+        base = self._base
+        is_linked = base is None or author in base.heads
+        covered = {} if is_linked or base is None else counted_in(base.seqs or {}, author)
+        return self._log.counted(author, counted_in(self.marks.seqs, author), covered)
+
+    def counts_all(self, author: str) -> bool:
+        """Whether everything that was read of an author counts, for sure."""
+        self._opened()
+        return self._log.counts_all(author)
 
     @property
     def current_checkpoint(self) -> int:

@@ -69,6 +69,21 @@ class Entry:
         return None if self.header is None else f"{self.author}:{self.header.session}"
 
     @property
+    def session(self) -> str | None:
+        """The session nonce, None where a peer has none."""
+        return None if self.header is None else self.header.session
+
+    @property
+    def prevs(self) -> Sequence[str | None]:
+        """The link to its author's element before."""
+        return (None if self.header is None else self.header.prev,)
+
+    @property
+    def seqs(self) -> Sequence[int]:
+        """Its seq, in the session or, where a peer has none, of the author."""
+        return ((self.author_seq or 0) if self.header is None else self.header.seq,)
+
+    @property
     def seq_last(self) -> int:
         """Its seq in the session, 0 where a peer has none."""
         return 0 if self.header is None else self.header.seq
@@ -153,6 +168,16 @@ class Stretch:
     def replica(self) -> str:
         """The session that wrote them."""
         return f"{self.author}:{self.session}"
+
+    @property
+    def prevs(self) -> Sequence[str | None]:
+        """The link of each to its author's element before."""
+        return [prev for typing in read_keystrokes(self.texts) for prev in typing.prevs]
+
+    @property
+    def seqs(self) -> Sequence[int]:
+        """The seq of each."""
+        return range(self.seq, self.seq + len(self))
 
     @property
     def seq_last(self) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from walstore.canon import Json
 from walstore.document.log import DocumentLog
-from walstore.document.revoked import Revoked, counted_seq, nobody_revoked
+from walstore.document.revoked import Revoked, is_overreaching, nobody_revoked
 from walstore.document.snapshot import Snapshot
 from walstore.sealed.encryptor import Encryptor, PlainEncryptor
 
@@ -52,8 +52,5 @@ class FoldRules:
 
     def counts_all(self, snapshot: Snapshot) -> bool:
         """Whether everything counts that a snapshot covers."""
-        for replica, seq in {**snapshot.writer_seq, **(snapshot.seqs or {})}.items():
-            author, _, session = replica.partition(":")
-            if counted_seq(self.revoked, author, session, seq) < seq:
-                return False
-        return True
+        seqs = {**snapshot.writer_seq, **(snapshot.seqs or {})}
+        return not is_overreaching(self.revoked, snapshot.crdt, seqs, snapshot.heads)

@@ -169,7 +169,7 @@ class _Fold:
         reading = log.read(part)
         if log.is_out_of_order:
             log.crdt = log.refolded()
-        rejections = _final(reading)
+        rejections = _final(reading) + log.refused_unlinked()
         note = self._noted(part, rejections, reading)
         crdt, cuts = log.crdt, self._start.cuts
         return Folded(

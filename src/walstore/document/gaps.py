@@ -133,6 +133,15 @@ class SequenceTracker:
         for (author, session), seq in unsettled.vouched.items():
             self.vouch(author, session, seq)
 
+    def has(self, author: str, session: str | None, seq: int) -> bool:
+        """Whether an element with a seq was seen."""
+        count = self._counts.get((author, session))
+        return (
+            count is not None
+            and seq <= count.highest
+            and not any(first <= seq < end for first, end in count.missing)
+        )
+
     def highest(self, author: str, session: str | None) -> int:
         """The highest seq seen of a session, 0 if none."""
         count = self._counts.get((author, session))

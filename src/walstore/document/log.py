@@ -5,8 +5,9 @@
   whole; it is reported, and the log goes on.
 - The checkpoint says how far the log was read, not how much of it was good: a bad element is
   never read again.
-- Of an author who was revoked, elements count up to a seq in each session; what is beyond is
-  rejected like that of a stranger, and nobody misses it.
+- Of an author who was revoked, those elements count that lead up to what was read before; any
+  others are rejected like those of a stranger, and nobody misses them. What may lead up to
+  something that is still to come waits for it.
 - An element whose key has not arrived is kept, and opened when it has.
 - An element that nothing proves is kept aside for a while: if a later one of its writer links to
   it, it counts after all. So what a reader accepts does not depend on how it paged.
@@ -37,7 +38,14 @@ from walstore.document.gaps import SequenceTracker
 from walstore.document.keystrokes import Strokes, gather_strokes
 from walstore.document.ledger import Ledger
 from walstore.document.ports import RawElement
-from walstore.document.revoked import Revoked, counted_seq, new_fold, nobody_revoked
+from walstore.document.revoked import (
+    CountedLinks,
+    Revoked,
+    counted_seq,
+    new_fold,
+    nobody_revoked,
+    waits_in_vain,
+)
 from walstore.document.sealing import Sealed
 from walstore.errors import MalformedError
 from walstore.sealed.encryptor import Encryptor, PlainEncryptor, SealContext, is_outdated
@@ -53,6 +61,7 @@ from walstore.signed.chain import (
     link_decoded,
 )
 from walstore.signed.encoding import decode_public_key, decode_signature
+from walstore.signed.roster import Counted
 from walstore.wire.element import Element, read_element, read_raw_element
 from walstore.wire.envelope import (
     Envelope,
@@ -96,6 +105,15 @@ class _Candidate(NamedTuple):
     element: Element
     header: Header | None
     signed: bytes
+
+
+class _RevokedError(MalformedError):
+    def __init__(self) -> None:
+        super().__init__("element", "its author was revoked")
+
+
+class _UnlinkedError(_RevokedError):
+    pass
 
 
 class _TooFarError(MalformedError):
@@ -157,6 +175,12 @@ class DocumentLog:
         self._unproven: dict[str, _Candidate] = {}
         # By link: a late element may turn out to have made room for them.
         self._too_far: dict[str, _Candidate] = {}
+        # By link: elements of revoked authors that lead up to nothing that counts, so far.
+        self._unlinked: dict[str, _Candidate] = {}
+        # What counts of those authors who were revoked, as far as anything of them was read.
+        self._counted: dict[str, CountedLinks] = {}
+        # Those of whom elements were read that no session counts.
+        self.sessionless: set[str] = set()
         self._is_writer = is_writer
         self._now_ms = now_ms
         self._pool = pool
@@ -204,12 +228,30 @@ class DocumentLog:
     @property
     def is_waiting(self) -> bool:
         """Whether elements are kept aside that may count later."""
-        return bool(self.unreadable or self._unproven or self._too_far)
+        return bool(self.unreadable or self._unproven or self._too_far or self.unlinked)
 
     @property
     def unproven(self) -> dict[str, str]:
         """The authors of the elements that nothing proves so far, by link, the oldest first."""
-        return {link: each.element.author for link, each in self._unproven.items()}
+        waiting = {**self._unproven, **self.unlinked}
+        return {link: each.element.author for link, each in waiting.items()}
+
+    @property
+    def unlinked(self) -> Mapping[str, _Candidate]:
+        """Those elements of revoked authors, by link, that may lead up to something that is still
+        to come.
+        """
+        if not self._unlinked:
+            return self._unlinked
+        return {
+            link: each
+            for link, each in self._unlinked.items()
+            if self._counted[each.element.author].missing
+        }
+
+    def refused_unlinked(self) -> list[Rejection]:
+        """The same, as if nothing more were to come."""
+        return [_refused(each) for each in self.unlinked.values()]
 
     def own_unread(self) -> list[Entry]:
         """The own elements, sent or not, that were not read in the log yet."""
@@ -317,12 +359,29 @@ class DocumentLog:
         reading: Reading,
         changes: list[Change] | None,
     ) -> None:
-        """Fold an element whose author is proven, or say why not."""
+        """Fold an element whose author is proven, and what waited for it, or say why not."""
+        waited = self._leading_to(candidate, link, reading.events)
+        for name, each in waited:
+            self._take_one(each, name, reading, changes)
+            each.element.release()
+        self._take_one(candidate, link, reading, changes)
+        if waited:
+            self._take_too_far(reading, changes)
+
+    def _take_one(
+        self,
+        candidate: _Candidate,
+        link: str,
+        reading: Reading,
+        changes: list[Change] | None,
+    ) -> None:
         events = reading.events
         try:
             entry = self._fold_one(candidate, link, events, changes)
         except UnreadableError:
             self._set_aside(candidate, link)
+        except _UnlinkedError:
+            self._keep_unlinked(candidate, link, events)
         except MalformedError as error:
             if isinstance(error, _TooFarError) and len(self._too_far) < UNPROVEN_MAX:
                 self._too_far[link] = candidate
@@ -370,12 +429,11 @@ class DocumentLog:
         """
         typing = strokes.typing
         replica = f"{typing.author}:{typing.session}"
-        seq_last = typing.seq + len(typing) - 1
         names = [link for link in links if link is not None]
         if not (
             are_accepted(verdicts)
             and self._is_writer(typing.author)
-            and self._is_counted(typing.author, typing.session, seq_last)
+            and self._revoked(typing.author) is None
             and self._own.keys().isdisjoint(names)
             and typing.seq > self.covered.get(replica, 0)
             # Whatever was read before has used its clocks.
@@ -536,7 +594,7 @@ class DocumentLog:
         self._start_counter = max(self._start_counter, base.counter)
         self._forgotten += sum(map(len, gone))
         self.ledger = self.ledger.without(gone)
-        for waiting in (self._unproven, self._too_far):
+        for waiting in (self._unproven, self._too_far, self._unlinked):
             for link in [link for link, each in waiting.items() if each.element.ts <= self.base_ts]:
                 del waiting[link]
         return gone
@@ -561,10 +619,10 @@ class DocumentLog:
         if not self._is_writer(element.author):
             raise MalformedError("element", NOT_A_WRITER)
         if header is not None:
-            self._check_counted(element.author, header.session, header.seq)
+            self._check_counted(element.author, link, header.session, header.seq)
         envelope = self.open_envelope(element, header)
         if header is None and envelope.author_seq is not None:
-            self._check_counted(element.author, None, envelope.author_seq)
+            self._check_counted(element.author, link, None, envelope.author_seq)
         self._check_counters(envelope, element.ts)
         sealed = element.data["body"] if element.data.get("v") == 2 else element.data
         if is_outdated(sealed, self.encryptor):
@@ -580,9 +638,159 @@ class DocumentLog:
     def _is_counted(self, author: str, session: str | None, seq: int) -> bool:
         return counted_seq(self._revoked, author, session, seq) == seq
 
-    def _check_counted(self, author: str, session: str | None, seq: int) -> None:
+    def _check_counted(self, author: str, link: str, session: str | None, seq: int) -> None:
+        counted = self._counted_of(author)
+        if counted is None:
+            return
         if not self._is_counted(author, session, seq):
-            raise MalformedError("element", "its author was revoked")
+            raise _RevokedError
+        if link in counted.links:
+            return
+        if counted.are_named(session or ""):
+            raise _UnlinkedError
+        if self.tracker.has(author, session, seq):
+            raise _RevokedError
+        # It may have to be tried again, once it was counted.
+        counted.links.add(link)
+
+    def _counted_of(self, author: str) -> CountedLinks | None:
+        """What counts of an author, if they were revoked."""
+        counts = self._revoked(author)
+        if counts is None:
+            return None
+        counted = self._counted.get(author)
+        if counted is None or (counted.counts is not counts and counted.counts != counts):
+            counted = self._counted[author] = CountedLinks(counts)
+            counted.follow(self._prevs_of(author))
+            # What was forgotten, or is in what the log starts from, does not come again.
+            counted.pass_over(lambda session: self.tracker.highest(author, session))
+        return counted
+
+    def _prevs_of(self, author: str) -> dict[str, str | None]:
+        """The elements of an author, by link, each with the link to the one before."""
+        prevs: dict[str, str | None] = {}
+        for part in self.ledger.entries.parts:
+            if part.author == author:
+                prevs.update(zip(part.links, part.prevs, strict=True))
+        for link, element in self.unreadable.items():
+            if element.author == author:
+                header = read_header(element.data)
+                prevs[link] = None if header is None else header.prev
+        return prevs
+
+    def foresee(self, page: Sequence[object]) -> None:
+        """Look ahead at what is read later: what counts of the revoked is known then."""
+        if self._revoked is nobody_revoked:
+            return
+        prevs: dict[str, dict[str, str | None]] = {}
+        for value in page:
+            try:
+                element = _read(value)
+                if self._counted_of(element.author) is None:
+                    continue
+                candidate = self._candidate(element)
+            except MalformedError:
+                continue
+            key, proof = decode_public_key(element.author), decode_signature(element.signature)
+            if key is not None and proof is not None and candidate.header is not None:
+                link = link_decoded(candidate.signed, key=key, signature=proof)
+                prevs.setdefault(element.author, {})[link] = candidate.header.prev
+        for author, each in prevs.items():
+            self._counted[author].follow(each)
+
+    def counted(
+        self, author: str, seqs: Mapping[str, int], unlinked: Mapping[str, int]
+    ) -> dict[str, int | Counted]:
+        """What was read of an author, as a roster says that it counts.
+
+        Args:
+            author: The author.
+            seqs: The highest seq by session.
+            unlinked: Those of sessions whose links are not known.
+        """
+        ends = {head.session: head for head in sorted(self.heads.get(author, ()))}
+        counters = self.crdt.inserted_by(author)
+        counts: dict[str, int | Counted] = {}
+        for session, seq in seqs.items():
+            end = ends.get(session)
+            link = end.link if end is not None and end.seq == seq else None
+            if not session:
+                # Who has sessions counts by author as well, for peers who know none.
+                if author in self.sessionless or self.base is not None:
+                    counts[session] = Counted(seq, None, max(counters.values(), default=0))
+            elif link is None and unlinked.get(session, 0) >= seq:
+                counts[session] = seq
+            else:
+                counts[session] = Counted(seq, link, counters.get(f"{author}:{session}", 0))
+        return counts
+
+    def counts_all(self, author: str) -> bool:
+        """Whether everything that was read of an author counts, for sure, and nothing is waited
+        for that does not.
+        """
+        counted = self._counted_of(author)
+        if counted is None:
+            return True
+        if waits_in_vain(self._revoked, self.crdt):
+            return False
+        here: dict[str | None, set[int]] = {}
+        for part in self.ledger.entries.parts:
+            if part.author != author:
+                continue
+            seqs = here.setdefault(part.session, set())
+            if not seqs.isdisjoint(part.seqs):
+                return False
+            seqs.update(part.seqs)
+            if counted.are_named(part.session or "") and not counted.links.issuperset(part.links):
+                return False
+        # What the log starts from could be anything.
+        return all(
+            self._is_counted(author, session, seq)
+            and (len(here.get(session, ())) == seq or not self._is_read(author, session))
+            for writer, session, seq in self.tracker.sessions()
+            if writer == author
+        )
+
+    def _is_read(self, author: str, session: str | None) -> bool:
+        """Whether a session's elements are told apart by its seqs."""
+        return session is not None or author in self.sessionless or self.base is not None
+
+    def _leading_to(
+        self, candidate: _Candidate, link: str, events: list[Event]
+    ) -> list[tuple[str, _Candidate]]:
+        """Take back the elements of a revoked author that lead up to one that counts."""
+        author, header = candidate.element.author, candidate.header
+        counted = self._counted_of(author)
+        if counted is None or header is None or link not in counted.links:
+            return []
+        was_missing = bool(counted.missing)
+        found: list[tuple[str, _Candidate]] = []
+        counted.meet(link, prev := header.prev)
+        while prev is not None and prev in self._unlinked:
+            found.append((prev, waiting := self._unlinked.pop(prev)))
+            (before,) = _prevs(waiting)
+            counted.meet(prev, before)
+            prev = before
+        if was_missing and not counted.missing:
+            # Now it is known that nothing will come which the rest leads up to.
+            events += [
+                _refused(each) for each in self._unlinked.values() if each.element.author == author
+            ]
+        found.reverse()
+        return found
+
+    def _keep_unlinked(self, candidate: _Candidate, link: str, events: list[Event]) -> None:
+        """Keep an element of a revoked author until something comes that it leads up to."""
+        author, header = candidate.element.author, candidate.header
+        assert header is not None, "what has no session waits for no link"
+        if link in self._unlinked:
+            return
+        counted = self._counted[author]
+        is_kept = counted.may_wait(header.session, header.seq)
+        if is_kept:
+            self._unlinked[link] = candidate
+        if not (is_kept and counted.missing):
+            events.append(_refused(candidate))
 
     def _is_covered(self, author: str, header: Header | None) -> bool:
         """Whether an element was before a barrier already."""
@@ -661,6 +869,8 @@ class DocumentLog:
             counter, replica, earlier = conflict
             events.append(Fork(entry.author, counter, replica, earlier.element, entry.element))
         header, gap = entry.header, None
+        if header is None:
+            self.sessionless.add(entry.author)
         if entry.author_seq is not None:
             gap = self.tracker.note(entry.author, None, entry.author_seq)
         if header is not None:
@@ -711,6 +921,10 @@ def _chain_element(candidate: _Candidate) -> ChainElement:
     element, header = candidate.element, candidate.header
     session, seq, prev = ("", 0, None) if header is None else header[:3]
     return ChainElement(element.author, session, seq, prev, candidate.signed, element.signature)
+
+
+def _refused(candidate: _Candidate) -> Rejection:
+    return _rejection(candidate.element, _RevokedError().reason, proven=True)
 
 
 def _rejection(value: Any, reason: str, *, proven: bool = False) -> Rejection:

@@ -33,7 +33,7 @@ from walstore.document.ports import (
     StoredSnapshot,
     Transport,
 )
-from walstore.document.revoked import Revoked, counted_seq, nobody_revoked
+from walstore.document.revoked import Revoked, counted_seq, is_overreaching, nobody_revoked
 from walstore.document.sealing import Sealed
 from walstore.document.snapshot import (
     SNAPSHOT_SUFFIX,
@@ -181,7 +181,7 @@ class Source:
             encryptor=self.encryptor,
         )
         seqs = {**snapshot.writer_seq, **(snapshot.seqs or {})}
-        if is_strict and any(self.counted(replica, seq) < seq for replica, seq in seqs.items()):
+        if is_strict and is_overreaching(self.revoked, snapshot.crdt, seqs, snapshot.heads):
             raise OverreachingSnapshotError
         return snapshot
 
@@ -361,6 +361,7 @@ async def _derive(
         unverifiable = SnapshotVerdict.UNVERIFIABLE
         return await _trust(source, snapshot, unverifiable, events, retain_tail_n=0)
     log, base = source.new_log(), None
+    log.foresee([*covered, *rest])
     readings = [log.read(covered)]
     if snapshot is not None:
         if _is_incomplete(log, snapshot):
@@ -436,7 +437,7 @@ def _fold_with_cuts(log: DocumentLog, snapshot: Snapshot) -> WalCrdt:
 def _cut(crdt: WalCrdt, cut: Cut) -> WalCrdt:
     rest = WalCrdt() if cut.is_deletion else crdt.collected()
     rest.horizon = cut.horizon
-    rest.is_cut_off = crdt.is_cut_off
+    rest.comes_upto = crdt.comes_upto
     return rest
 
 
@@ -445,7 +446,7 @@ def _is_incomplete(log: DocumentLog, snapshot: Snapshot) -> bool:
     replicas = [*snapshot.writer_seq, *(snapshot.seqs or ())]
     covered = {replica.partition(":")[0] for replica in replicas}
     is_author_gone = not covered <= log.tracker.authors()
-    return bool(log.tracker.gaps() or log.unreadable or is_author_gone)
+    return bool(log.tracker.gaps() or log.unreadable or log.unlinked or is_author_gone)
 
 
 async def _retain_below(

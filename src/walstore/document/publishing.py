@@ -196,6 +196,8 @@ def obstacles(source: Source, log: DocumentLog, rejected: Iterable[Rejection]) -
     ]
     if log.unreadable:
         reasons.append(f"{len(log.unreadable)} elements that cannot be opened")
+    if log.unlinked:
+        reasons.append(f"{len(log.unlinked)} elements that what counts is not here to tell of")
     # Whoever may not write, or may no longer, cannot keep others from a snapshot either.
     reasons += [
         f"a rejected element at ts {each.ts}"

@@ -1,20 +1,36 @@
 """What counts of an author who was revoked: so many elements of each session, and no more.
 
+    session 1:  e1 ◄── e2 ◄── e3              whoever revoked had read all of these, and names e3
+                        ▲                     and f2, which nothing goes on from; the others lead
+    session 2:          └──── f1 ◄── f2       up to them
+
 - Whoever revokes says how far they had read; no clock is asked, so that all readers agree.
+- A revoked author may sign another element with a seq that counts, but none that leads up to an
+  element that was there before. So an element counts if its link is named, or leads up to one that
+  does; until that is known, it waits.
+- Where no links are named, by an older roster or of a peer that counts by author, the seqs have to
+  do: the first element with a seq counts, and no other.
 - An empty session stands for the elements of a peer that counts by author.
 - What others wrote after an element that does not count is kept, near where it was; see
-  `walstore.crdt.collection`.
+  `walstore.crdt.collection`. Up to the counter that is named, an element may still come, and is
+  waited for: so it makes no difference whether somebody was revoked before it was read, or after.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
-from walstore.crdt import WalCrdt
+from walstore.crdt import COUNTER_MAX, WalCrdt
+from walstore.signed.chain import Head
+from walstore.signed.roster import Counted, Counts, seq_of
 
-# The highest seq that counts of a revoked author, by session; None of anybody else.
-Revoked: TypeAlias = Callable[[str], Mapping[str, int] | None]
+# What counts of a revoked author, by session; None of anybody else.
+Revoked: TypeAlias = Callable[[str], Counts | None]
+
+# Elements with one seq of a session that wait for a link: an honest session has one. More are
+# refused at once, so that nobody fills a reader's memory with them.
+TWINS_WAITING_MAX = 4
 
 
 def nobody_revoked(author: str) -> None:
@@ -24,12 +40,115 @@ def nobody_revoked(author: str) -> None:
 def counted_seq(revoked: Revoked, author: str, session: str | None, seq: int) -> int:
     """How far a session counts that has been read up to a seq."""
     counted = revoked(author)
-    return seq if counted is None else min(seq, counted.get(session or "", 0))
+    return seq if counted is None else min(seq, seq_of(counted.get(session or "", 0)))
+
+
+def waits_in_vain(revoked: Revoked, crdt: WalCrdt) -> bool:
+    """Whether something was folded before it was known that what it names does not count: who
+    folds it now puts it elsewhere.
+    """
+    return any(counter > counted_counter(revoked, replica) for counter, replica in crdt.awaited())
+
+
+def is_overreaching(
+    revoked: Revoked, crdt: WalCrdt, seqs: Mapping[str, int], heads: Mapping[str, Iterable[Head]]
+) -> bool:
+    """Whether a snapshot covers more of revoked authors than counts, as far as can be told.
+
+    Args:
+        revoked: What counts of them.
+        crdt: Its state.
+        seqs: The highest seq by replica, or by author, that is covered.
+        heads: The newest elements by author.
+    """
+    if waits_in_vain(revoked, crdt):
+        return True
+    for replica, seq in seqs.items():
+        author, _, session = replica.partition(":")
+        if counted_seq(revoked, author, session, seq) < seq:
+            return True
+    for author, own in heads.items():
+        counts = revoked(author) or {}
+        for head in own:
+            counted = counts.get(head.session)
+            # Who knows another element with the last seq has a fork of the session.
+            if (
+                isinstance(counted, Counted)
+                and head.seq == counted.seq
+                and head.link != (counted.link or head.link)
+            ):
+                return True
+    return False
 
 
 def new_fold(revoked: Revoked, base: WalCrdt | None) -> WalCrdt:
     """A fold to go on from, of nothing or of what is in another one."""
     crdt = WalCrdt() if base is None else base.clone()
     if revoked is not nobody_revoked:
-        crdt.is_cut_off = lambda replica: revoked(replica.partition(":")[0]) is not None
+        crdt.comes_upto = lambda replica: counted_counter(revoked, replica)
     return crdt
+
+
+def counted_counter(revoked: Revoked, replica: str) -> int:
+    """The highest counter of the list elements of a replica that count."""
+    author, _, session = replica.partition(":")
+    counts = revoked(author)
+    if counts is None:
+        return COUNTER_MAX
+    # A peer that counts by author may stamp with any session.
+    either = [counts.get(session, 0), counts.get("", 0)]
+    return max(0 if isinstance(each, int) else each.counter for each in either)
+
+
+class CountedLinks:
+    """Which elements of one revoked author count, as far as their links are known.
+
+    Attributes:
+        counts: What the roster says.
+        links: The links that are named, and those that lead up to them.
+        missing: Those that are named and were not met yet.
+    """
+
+    __slots__ = ("_twins", "counts", "links", "missing")
+
+    def __init__(self, counts: Counts) -> None:
+        """Begin with what is named."""
+        self.counts = counts
+        named = [each.link for each in counts.values() if isinstance(each, Counted)]
+        self.missing = {link for link in named if link is not None}
+        self.links = set(self.missing)
+        self._twins: dict[tuple[str, int], int] = {}
+
+    def are_named(self, session: str) -> bool:
+        """Whether links tell what counts of a session."""
+        return bool(session) and isinstance(self.counts.get(session), Counted)
+
+    def pass_over(self, highest: Callable[[str], int]) -> None:
+        """Wait for nothing of sessions that were read as far as they count."""
+        for session, each in self.counts.items():
+            if isinstance(each, Counted) and each.link and highest(session) >= each.seq:
+                self.missing.discard(each.link)
+
+    def meet(self, link: str, prev: str | None) -> None:
+        """Take note of an element that counts, and of what leads up to it."""
+        self.missing.discard(link)
+        if prev is not None:
+            self.links.add(prev)
+
+    def follow(self, prevs: Mapping[str, str | None]) -> None:
+        """Take note of elements by link, each with the link to the one before."""
+        names = list(self.links)
+        while names:
+            link = names.pop()
+            if link not in prevs:
+                continue
+            prev = prevs[link]
+            if prev is not None and prev not in self.links:
+                names.append(prev)
+            self.meet(link, prev)
+
+    def may_wait(self, session: str, seq: int) -> bool:
+        """Whether there is room for one more element with a seq to wait for a link."""
+        count = self._twins.get((session, seq), 0)
+        self._twins[session, seq] = count + 1
+        return count < TWINS_WAITING_MAX

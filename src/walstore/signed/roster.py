@@ -2,7 +2,7 @@
 
     {"v": 1, "document": key, "owner": key, "version": n, "at": ms,
      "members": {key: {"roles": ["read", "write"], "kem": key}},
-     "revoked": {key: {session: seq}}, "signature"}
+     "revoked": {key: {session: [seq, link, counter]}}, "signature"}
 
 - It is signed by the owner: `walstore-roster-v1\\n` and the canonical text of the other members.
 - A reader has pinned the owner, and believes no other key, no other document and no lower version
@@ -12,6 +12,9 @@
 - Of somebody who may write no longer, what the owner had read by then still counts: the elements up
   to a seq in each session, and nothing of other sessions. An empty session stands for the elements
   of peers that count by author. No clock is asked, so all readers agree.
+- A seq can be used again, a link cannot: an element counts only if a link that is named is its own,
+  or leads back to it. Links are named of those sessions that no other goes on from. Older rosters
+  name nothing but the seq.
 - Whoever is made a writer again is trusted again, with everything that was written meanwhile.
 """
 
@@ -20,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from walstore.canon import INTEGER_MAX, canonical_text, parse
 from walstore.errors import MalformedError, PeerError, UsageError
@@ -89,6 +92,25 @@ class MemberRefusedError(UsageError):
         self.reason = reason
 
 
+class Counted(NamedTuple):
+    """What counts of one session of somebody who may write no longer.
+
+    Attributes:
+        seq: The highest seq.
+        link: The link of the element with it; None where another session goes on from there, whose
+            link leads back to it, and where a peer counts by author.
+        counter: The highest counter of the list elements that the session has inserted.
+    """
+
+    seq: int
+    link: str | None
+    counter: int
+
+
+# What counts, by session; older rosters name nothing but the seq.
+Counts: TypeAlias = Mapping[str, int | Counted]
+
+
 @dataclass(frozen=True, slots=True)
 class Member:
     """Somebody whom the owner has invited.
@@ -112,8 +134,7 @@ class Roster:
         version: Counts its changes.
         at_ms: When it was signed, by the owner's clock; higher than of the version before.
         members: Those who were invited, by public key.
-        revoked: Those who may no longer write, by public key: the highest seq that counts, by
-            session.
+        revoked: Those who may no longer write, by public key: what counts of them, by session.
         text: Its canonical text.
     """
 
@@ -122,7 +143,7 @@ class Roster:
     version: int
     at_ms: int
     members: Mapping[str, Member]
-    revoked: Mapping[str, Mapping[str, int]]
+    revoked: Mapping[str, Counts]
     text: str
 
     def may_read(self, key: str) -> bool:
@@ -137,7 +158,7 @@ class Roster:
         """Whether a key may sign snapshots."""
         return self._holds(Role.SNAPSHOT, key)
 
-    def counted_of(self, key: str) -> Mapping[str, int] | None:
+    def counted_of(self, key: str) -> Counts | None:
         """What still counts of a key that may no longer write; None if nothing is cut off."""
         return self.revoked.get(key)
 
@@ -151,7 +172,7 @@ class Roster:
         card: Card,
         roles: Iterable[str],
         *,
-        counted: Mapping[str, int],
+        counted: Counts,
         now_ms: int,
     ) -> Roster:
         """The roster with somebody in it, or with other roles for them; itself if that is so.
@@ -181,18 +202,17 @@ class Roster:
         members = {**self.members, card.public_key: member}
         return self._succeeded(identity, members, revoked, now_ms)
 
-    def without(
-        self, identity: Identity, key: str, *, counted: Mapping[str, int], now_ms: int
-    ) -> Roster:
+    def without(self, identity: Identity, key: str, *, counted: Counts, now_ms: int) -> Roster:
         """The roster without a key; itself if it was revoked before.
 
-        Where not all sessions find room, those with the fewest elements count no longer: nobody
-        makes himself irrevocable by opening many.
+        Where not all sessions find room, those with the fewest elements count no longer; those
+        whose links lead to the others stay longest. Nobody makes himself irrevocable by opening
+        many.
 
         Args:
             identity: The owner.
             key: Whose roles end.
-            counted: The highest seq that counts of them, by session.
+            counted: What counts of them, by session.
             now_ms: The time.
 
         Raises:
@@ -210,14 +230,14 @@ class Roster:
             except RosterTooLargeError:
                 if not kept:
                     raise
-                fullest = sorted(kept, key=lambda session: (-kept[session], session))
+                fullest = sorted(kept, key=lambda session: (*_worth(kept[session]), session))
                 kept = {session: kept[session] for session in fullest[: len(kept) // 2]}
 
     def _succeeded(
         self,
         identity: Identity,
         members: Mapping[str, Member],
-        revoked: Mapping[str, Mapping[str, int]],
+        revoked: Mapping[str, Counts],
         now_ms: int,
     ) -> Roster:
         if members == self.members and revoked == self.revoked:
@@ -276,7 +296,7 @@ def read_roster(text: str, *, document: str, owner: str) -> Roster:
         version=_integer(members["version"], "`version`", 1),
         at_ms=_integer(members["at"], "`at`", 0),
         members=_read_each(members["members"], "`members`", owner, _read_member),
-        revoked=_read_each(members["revoked"], "`revoked`", owner, _read_counted),
+        revoked=_read_each(members["revoked"], "`revoked`", owner, _read_counts),
         text=text,
     )
 
@@ -303,7 +323,7 @@ def _signed(
     version: int,
     at_ms: int,
     members: Mapping[str, Member],
-    revoked: Mapping[str, Mapping[str, int]],
+    revoked: Mapping[str, Counts],
 ) -> Roster:
     statement = {
         "v": _VERSION,
@@ -318,7 +338,7 @@ def _signed(
             }
             for key, member in members.items()
         },
-        "revoked": {key: dict(counted) for key, counted in revoked.items()},
+        "revoked": {key: counts_json(counted) for key, counted in revoked.items()},
     }
     text = canonical_text(sign_statement(_DOMAIN, statement, identity))
     if len(text.encode()) > ROSTER_BYTES_MAX:
@@ -369,17 +389,43 @@ def _is_list_of_roles(value: object) -> bool:
     return value == sorted(set(value)) and Role.READ in value and _ROLES.issuperset(value)
 
 
-def _read_counted(value: object) -> Mapping[str, int]:
+def _read_counts(value: object) -> Counts:
     if type(value) is not dict or not all(len(session) <= _SESSION_SIZE_MAX for session in value):
         raise RosterRefusedError("what counts of somebody is malformed")
-    counted = {session: _integer(seq, "a seq", 0) for session, seq in value.items()}
-    return MappingProxyType(counted)
+    return MappingProxyType({session: _read_counted(each) for session, each in value.items()})
+
+
+def _read_counted(value: object) -> int | Counted:
+    if type(value) is not list:
+        return _integer(value, "a seq", 0)
+    if len(value) != 3 or not (value[1] is None or decode_hex(value[1]) is not None):
+        raise RosterRefusedError("what counts of a session is malformed")
+    seq, link, counter = value
+    return Counted(_integer(seq, "a seq", 0), link, _integer(counter, "a counter", 0))
 
 
 def _integer(value: object, what: str, smallest: int) -> int:
     if type(value) is not int or not smallest <= value <= INTEGER_MAX:
         raise RosterRefusedError(f"{what} is not an integer from {smallest} on")
     return value
+
+
+def _worth(counted: int | Counted) -> tuple[bool, int]:
+    is_linked = isinstance(counted, Counted) and counted.link is not None
+    return not is_linked, -seq_of(counted)
+
+
+def seq_of(counted: int | Counted) -> int:
+    """The highest seq that counts of a session."""
+    return counted if isinstance(counted, int) else counted.seq
+
+
+def counts_json(counts: Counts) -> dict[str, Any]:
+    """What counts of somebody, as it is written."""
+    return {
+        session: counted if isinstance(counted, int) else list(counted)
+        for session, counted in counts.items()
+    }
 
 
 def counted_in(seqs: Mapping[str, int], key: str) -> dict[str, int]:

@@ -8,9 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from walstore.signed.roster import Roster
+from walstore.signed.roster import Counts, Roster
 
 
 class Membership:
@@ -38,8 +36,8 @@ class Membership:
         """Whether a key may sign snapshots."""
         return key == self.owner if self.roster is None else self.roster.is_producer(key)
 
-    def revoked(self, key: str) -> Mapping[str, int] | None:
-        """What counts of a key that may no longer write: the highest seq by session."""
+    def revoked(self, key: str) -> Counts | None:
+        """What counts of a key that may no longer write, by session."""
         return None if self.roster is None else self.roster.counted_of(key)
 
     def may_write(self, key: str) -> bool:

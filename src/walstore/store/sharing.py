@@ -36,7 +36,7 @@ from walstore.sealed.randomness import Randomness
 from walstore.signed.card import Card
 from walstore.signed.identity import Identity
 from walstore.signed.invitation import Invitation
-from walstore.signed.roster import RosterRollbackError
+from walstore.signed.roster import Counts, RosterRollbackError
 from walstore.store.membership import Membership
 from walstore.store.shared_keyring import OpenKeyring
 from walstore.store.sharing_document import Attached, SharedDocument
@@ -303,7 +303,7 @@ class Sharing:
         self._check_owner()
         found, wanted = Card.read(card) if isinstance(card, str) else card, tuple(roles)
         async with self._lock:
-            counted: Mapping[str, int] = {}
+            counted: Counts = {}
             if "write" not in wanted and self.membership.may_write(found.public_key):
                 counted = await self._attached.counted(found.public_key)
             await self._steps.carry_out(

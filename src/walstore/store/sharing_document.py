@@ -20,7 +20,7 @@ from walstore.document.events import Rejection
 from walstore.document.faults import RejectedElementsError, SequenceGapError
 from walstore.document.opening import Marks
 from walstore.errors import TransportError, UsageError
-from walstore.signed.roster import Roster, counted_in
+from walstore.signed.roster import Counts, Roster, counted_in, seq_of
 from walstore.store.membership import Membership
 from walstore.store.sharing_known import Known, names_in
 
@@ -61,6 +61,14 @@ class SharedDocument(Protocol):
 
     def rejected(self) -> list[Rejection]:
         """What was not folded."""
+        ...
+
+    def counted(self, author: str) -> Counts:
+        """What was read of an author, for a roster to say that it counts."""
+        ...
+
+    def counts_all(self, author: str) -> bool:
+        """Whether everything that was read of an author counts, for sure."""
         ...
 
     async def pull(self) -> int:
@@ -110,9 +118,13 @@ class Attached:
         self._is_read_anew = False
         # Somebody may have been killed after they knew of a roster, and before they followed it.
         seqs = document.marks.seqs
-        self._is_behind = any(now.is_writer(key) for key in known.state.strangers) or any(
-            _is_beyond(seqs, key, now) for key in names_in(now.roster)
+        self._is_behind = (
+            any(now.is_writer(key) for key in known.state.strangers)
+            or any(_is_beyond(seqs, key, now) for key in names_in(now.roster))
+            or (self._is_unfollowed and _has_read(seqs, now.roster))
         )
+        if not self._is_behind:
+            self._note_followed()
 
     @property
     def document(self) -> SharedDocument | None:
@@ -134,10 +146,21 @@ class Attached:
         with suppress(RejectedElementsError, SequenceGapError):
             await self.needed().pull()
 
-    async def counted(self, key: str) -> dict[str, int]:
+    async def counted(self, key: str) -> Counts:
         """What somebody has written, as far as it can be read now."""
         await self.pull()
-        return counted_in(self.needed().marks.seqs, key)
+        return self.needed().counted(key)
+
+    @property
+    def _is_unfollowed(self) -> bool:
+        """Whether a document was read with an older roster than the one that counts."""
+        roster, followed = self._known.membership.roster, self._known.state.followed
+        return roster is not None and 0 < followed < roster.version
+
+    def _note_followed(self) -> None:
+        known, roster = self._known, self._known.membership.roster
+        if roster is not None:
+            known.keep(replace(known.state, followed=roster.version))
 
     async def follow(self) -> None:
         """Let the document follow what has changed since it was read."""
@@ -154,6 +177,7 @@ class Attached:
             await self._retry(document)
         self._read_with = (known.membership.roster, known.keys)
         self._is_behind = False
+        self._note_followed()
 
     def _is_worth_trying(self, document: SharedDocument) -> bool:
         """Whether something that cannot be opened may be told by a snapshot that is new."""
@@ -209,9 +233,21 @@ class Attached:
                 now.is_writer(key),
                 now.revoked(key),
             )
-            if is_changed and (is_full or key in rejected or _is_beyond(seqs, key, now)):
+            if is_changed and (
+                is_full
+                or key in rejected
+                # What was put elsewhere for their sake is not known any more.
+                or (before.revoked(key) is not None and now.revoked(key) is None)
+                or _is_beyond(seqs, key, now)
+                or not document.counts_all(key)
+            ):
                 return True
         return False
+
+
+def _has_read(seqs: Mapping[str, int], roster: Roster | None) -> bool:
+    """Whether anything was read of those who were revoked."""
+    return roster is not None and any(counted_in(seqs, key) for key in roster.revoked)
 
 
 def _is_beyond(seqs: Mapping[str, int], key: str, membership: Membership) -> bool:
@@ -220,4 +256,6 @@ def _is_beyond(seqs: Mapping[str, int], key: str, membership: Membership) -> boo
     if not membership.is_writer(key):
         return bool(read)
     counted = membership.revoked(key)
-    return counted is not None and any(seq > counted.get(each, 0) for each, seq in read.items())
+    return counted is not None and any(
+        seq > seq_of(counted.get(each, 0)) for each, seq in read.items()
+    )

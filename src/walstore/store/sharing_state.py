@@ -67,6 +67,7 @@ class SharingState:
         granted: The roles that the relay has acknowledged, by key.
         is_snapshot_due: Whether a snapshot has to be sealed anew.
         strangers: Whose elements were passed over by the state on file, as far as there is room.
+        followed: The version of the roster that the document was read with; 0 if it was not yet.
     """
 
     owner: str
@@ -77,6 +78,7 @@ class SharingState:
     granted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     is_snapshot_due: bool = False
     strangers: tuple[str, ...] = ()
+    followed: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """The value of the slot."""
@@ -90,6 +92,7 @@ class SharingState:
             "granted": {key: list(roles) for key, roles in self.granted.items()},
             "is_snapshot_due": self.is_snapshot_due,
             "strangers": list(self.strangers),
+            "followed": self.followed,
         }
 
     def with_grant(self, key: str, roles: tuple[str, ...]) -> SharingState:
@@ -124,6 +127,7 @@ def _read(value: Any) -> SharingState:
         granted={key: tuple(roles) for key, roles in value["granted"].items()},
         is_snapshot_due=_of(bool, value["is_snapshot_due"]),
         strangers=tuple(_of(str, key) for key in value.get("strangers", [])),
+        followed=_of(int, value.get("followed", 0)),
     )
 
 

@@ -24,6 +24,7 @@ from walstore.sealed.encryptor import Encryptor, PlainEncryptor
 from walstore.sealed.keys import ContentKeys
 from walstore.sealed.native import NativeEncryptor
 from walstore.signed import Identity
+from walstore.signed.roster import Counts
 from walstore.testing.simulator.edits import Hand
 from walstore.testing.simulator.interposing import NODE, Node, System
 from walstore.testing.simulator.line import CHANCE, Line
@@ -61,7 +62,7 @@ class DocumentClient:
         self.name = node.name
         self.document_key, self._writers = document_key, writers
         self.keys = keys
-        self.revoked: Mapping[str, Mapping[str, int]] = {}
+        self.revoked: Mapping[str, Counts] = {}
         self._can_revoke = can_revoke
         self._postures = postures
         self._history_max = history_max
@@ -168,7 +169,7 @@ class DocumentClient:
             on_step=self._steps.append,
         )
 
-    def _counted(self, author: str) -> Mapping[str, int] | None:
+    def _counted(self, author: str) -> Counts | None:
         """What counts of an author, as far as is known by now."""
         return self.revoked.get(author)
 
@@ -240,7 +241,7 @@ class DocumentClient:
                 raise
             self._trace(self.name, "keys", f"{keys.current_epoch} {opened}")
 
-    async def exclude(self, revoked: Mapping[str, Mapping[str, int]]) -> None:
+    async def exclude(self, revoked: Mapping[str, Counts]) -> None:
         """Learn who was revoked; what cannot be read anew now is to be learned later."""
         before, self.revoked = self.revoked, dict(revoked)
         if self.document is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from random import Random
 
 from walstore.document import WalDocument
@@ -19,6 +18,7 @@ from walstore.relay.reading import LogSource
 from walstore.sealed.keys import ContentKeys
 from walstore.sealed.native import NativeEncryptor
 from walstore.signed import Identity
+from walstore.signed.roster import Counts
 from walstore.testing.simulator.archivist import Archivist
 from walstore.testing.simulator.attacks import Attacker
 from walstore.testing.simulator.document_client import POSTURES, DocumentClient, is_documented
@@ -72,7 +72,7 @@ class DocumentWorld:
         )
         self._chance = chance
         self._keys = ContentKeys(1, {1: chance.randbytes(32)}) if self._is_sealed else None
-        self._revoked: dict[str, Mapping[str, int]] = {}
+        self._revoked: dict[str, Counts] = {}
         self._clients: list[DocumentClient] = []
         self._attacker = Attacker(self._hub, trace, stranger=self._stranger, writer=self._evil)
         self._archivist = Archivist(

@@ -163,12 +163,7 @@ class DocumentFleet(DocumentWorld):
             return
         victim = chance.choice(there)
         author = victim.identity.public_key
-        counts: dict[str, int] = {}
-        for replica, seq in client.document.marks.seqs.items():
-            name, _, session = replica.partition(":")
-            if name == author:
-                counts[session] = seq
-        self._revoked[author] = counts
+        self._revoked[author] = client.document.counted(author)
         self._trace(client.name, "revoke", victim.name)
         victim.is_out = True
         victim.crash()
