@@ -52,10 +52,13 @@ from walstore.document import (
     Rollback,
     RollbackDetectedError,
     SequenceGapError,
+    SnapshotRefusedError,
     WalDocument,
 )
+from walstore.document.gaps import VOUCHED_MAX
 from walstore.sealed import ContentKeys, NativeEncryptor, SealContext
 from walstore.signed import Identity
+from walstore.signed.roster import Counts
 
 WIRES = ["packed", "starfish"]
 PAGE_SIZES = [1, 2, 1000]
@@ -959,3 +962,75 @@ async def test_a_drop_of_writes_to_come_is_rejected_and_freezes_no_key(write: An
     await alice.commit()
     await reader.pull()
     assert reader.materialize() == alice.materialize() == {"m": {"k": 2}}
+
+
+# ── what somebody says to have seen ────────────────────────────────────────────────────
+
+
+def having_seen(seen: dict[str, int], *, seq: int = 1, prev: str | None = None) -> JsonElement:
+    return write_packed(BOB, [], session="w", seq=seq, prev=prev, seen=seen)
+
+
+async def test_nobody_misses_what_somebody_has_seen_of_who_may_not_write() -> None:
+    snapshots = RiggedSnapshots()
+    stranger = having_seen({replica(MALLORY): 3, "nobody:s": 1})
+    reader, events, _ = await attacked_by(stranger, snapshot_store=snapshots)
+    assert (events, reader.detected_gaps()) == ([], [])
+    assert reader.own_snapshot() is not None
+    await reader.snapshot()
+
+
+async def test_what_the_revoked_say_to_have_seen_is_missed_no_longer() -> None:
+    revoked: dict[str, Counts] = {}
+    snapshots = RiggedSnapshots()
+    liar = having_seen({replica(ALICE): 99, replica(CAROL): 7})
+    reader, _, log = await attacked_by(liar, snapshot_store=snapshots, revoked=revoked.get)
+    assert len(reader.detected_gaps()) == 2
+    assert reader.own_snapshot() is None
+    revoked[BOB.public_key] = reader.counted(BOB.public_key)
+    new = await opened(log, CAROL, snapshot_store=snapshots, revoked=revoked.get)
+    for each in (reader, new):
+        assert each.detected_gaps() == []
+        assert each.own_snapshot() is not None
+        await each.snapshot()
+
+
+async def test_a_gap_of_the_revoked_keeps_nobody_from_a_snapshot() -> None:
+    revoked: dict[str, Counts] = {}
+    snapshots = RiggedSnapshots()
+    reader, _, _ = await attacked_by(
+        having_seen({}, seq=4), snapshot_store=snapshots, revoked=revoked.get
+    )
+    with pytest.raises(SnapshotRefusedError):
+        await reader.snapshot()
+    revoked[BOB.public_key] = reader.counted(BOB.public_key)
+    assert len(reader.detected_gaps()) == 1
+    assert reader.own_snapshot() is not None
+    await reader.snapshot()
+
+
+async def test_who_lies_about_what_they_have_seen_fills_no_memory() -> None:
+    lies, prev = list[JsonElement](), None
+    for seq in range(1, 9):
+        seen = {replica(ALICE, f"{seq}-{number}"): 1 for number in range(64)}
+        lies.append(having_seen(seen, seq=seq, prev=prev))
+        prev = link_of(lies[-1])
+    reader, _, log = await attacked_by(*lies)
+    assert len(reader.detected_gaps()) == VOUCHED_MAX
+    assert len(reader.detected_gaps(count_max=8)) == 8
+    # Somebody else's word counts all the same.
+    put_in(log, write_packed(CAROL, [], session="w", seen={replica(ALICE, "true"): 2}))
+    await reader.pull()
+    assert "true" in {gap.session for gap in reader.detected_gaps()}
+
+
+async def test_what_came_since_makes_room_for_what_else_was_seen() -> None:
+    seen = [{replica(ALICE, f"{page}-{each}"): 1 for each in range(64)} for page in range(4)]
+    first = [having_seen(each, seq=seq) for seq, each in enumerate(seen, 1)]
+    reader, _, log = await attacked_by(*first)
+    assert len(reader.detected_gaps()) == VOUCHED_MAX
+    put_in(log, write_packed(ALICE, [], session="0-0"))
+    put_in(log, having_seen({replica(ALICE, "late"): 1}, seq=5))
+    await reader.pull()
+    assert len(reader.detected_gaps()) == VOUCHED_MAX
+    assert "late" in {gap.session for gap in reader.detected_gaps()}

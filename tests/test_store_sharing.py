@@ -573,6 +573,18 @@ async def test_the_revoked_cannot_keep_others_from_a_snapshot(enter: Enter) -> N
     assert (await anna.document.snapshot())["uptoTs"] == anna.document.current_checkpoint
 
 
+async def test_what_the_revoked_said_to_have_seen_locks_nobody_out(enter: Enter) -> None:
+    anna, ben = await two(enter, True)
+    ben.document._outbox.note(f"{ANNA.public_key}:nowhere", 3)
+    await ben.write("B")
+    assert await anna.read() == "AB"
+    await anna.sharing.revoke(BEN.public_key)
+    await anna.sharing.invite(Card.of(CARL))
+    assert not anna.sharing.is_snapshot_due
+    carl = await Desk(CARL, await enter(CARL), is_sealed=True).sit_down()
+    assert (await carl.read(), carl.document.unreadable) == ("AB", 0)
+
+
 async def test_a_snapshot_knows_of_the_newest_members(enter: Enter) -> None:
     anna, ben = await two(enter, False, "write", "snapshot")
     await anna.sharing.invite(Card.of(CARL))

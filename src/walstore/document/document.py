@@ -564,10 +564,10 @@ class WalDocument:
         self._edited()
         self._outbox.seal(self._log, message)
 
-    def detected_gaps(self) -> list[Gap]:
-        """The elements that are missing now."""
+    def detected_gaps(self, *, count_max: int | None = None) -> list[Gap]:
+        """The elements that are missing now, or the first so many gaps."""
         self._opened()
-        return self._log.tracker.gaps()
+        return self._log.tracker.gaps(count_max)
 
     def elements(self) -> list[RawElement]:
         """The elements of the versions that `history` knows, in order; before them own ones
@@ -1025,7 +1025,8 @@ class WalDocument:
             The snapshot, or None if something is missing that may still come.
         """
         self._opened()
-        if self._log.is_waiting or self._log.tracker.gaps():
+        gaps = self._log.tracker.gaps()
+        if self._log.is_waiting or any(self._source.may_hinder(gap.author) for gap in gaps):
             return None
         draft = self._draft(over_gaps=True)
         return self._producer._replace(profile=Profile.PACKED, is_chained=True).sign(draft)

@@ -66,8 +66,10 @@ class FoldNote(NamedTuple):
             ],
             "excused": sorted(self.unsettled.excused),
             "vouched": [
-                [*session, self.unsettled.vouched[session]]
-                for session in sorted(self.unsettled.vouched, key=_place)
+                [author, session, self.unsettled.vouched[voucher, author, session], voucher]
+                for voucher, author, session in sorted(
+                    self.unsettled.vouched, key=lambda each: (each[0], *_place(each[1:]))
+                )
             ],
             "covered": dict(self.covered),
             "sharing": self.sharing,
@@ -103,7 +105,12 @@ def _read(members: Mapping[str, Any]) -> FoldNote:
                 for author, session, spans in members.get("missing", ())
             },
             list(members.get("excused", ())),
-            {(author, session): seq for author, session, seq in members.get("vouched", ())},
+            # Older ones did not say who says so, and then it counts no longer.
+            {
+                (voucher[0], author, session): seq
+                for author, session, seq, *voucher in members.get("vouched", ())
+                if voucher
+            },
         ),
         covered=dict(members.get("covered", {})),
         sharing=members.get("sharing"),

@@ -5,18 +5,29 @@
 - What a snapshot covers is the base line: it is not missing. Where the snapshot does not name
   every session, those that it leaves out are not counted; their authors still are.
 - An author's word that it had seen an element of somebody else counts as well: what an honest
-  peer has folded and this reader was not given is being withheld.
+  peer has folded and this reader was not given is being withheld. Whose word counts, and for whom,
+  is asked whenever gaps are; of one author's, only so much is kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import NamedTuple, TypeAlias
 
 from walstore.document.events import Gap
 
 # A session is a pair of an author and a nonce; the nonce is None where a peer counts by author.
 Session = tuple[str, str | None]
+
+
+# How far an element is missed that somebody says to have seen: who says it, its author, session and
+# seq.
+Believed: TypeAlias = Callable[[str, str, str | None, int], int]
+
+# The sessions of which one author says to have seen more than is here. Of an honest one there are
+# few, unless very much is withheld.
+VOUCHED_MAX = 256
 
 
 class _Count:
@@ -36,22 +47,25 @@ class Unsettled(NamedTuple):
     Attributes:
         missing: Ranges that have not arrived, by author and session: `(first, end)`.
         excused: The authors whose next seq may be any.
-        vouched: What others have seen and is not here, by author and session.
+        vouched: What others have seen and is not here, by who says so, author and session.
     """
 
     missing: dict[Session, list[tuple[int, int]]]
     excused: list[str]
-    vouched: dict[Session, int]
+    vouched: dict[tuple[str, str, str | None], int]
 
 
 class SequenceTracker:
     """The counts of all sessions in one log."""
 
-    __slots__ = ("_counts", "_is_complete", "_vouched")
+    __slots__ = ("_believed", "_counts", "_is_complete", "_vouched")
 
-    def __init__(self) -> None:
+    def __init__(self, believed: Believed | None = None) -> None:
+        """Count from nothing, and believe everybody unless something else is said."""
         self._counts: dict[Session, _Count] = {}
-        self._vouched: dict[Session, int] = {}
+        self._believed = _everybody if believed is None else believed
+        # By who says so: what was not here when it was said.
+        self._vouched: dict[str, dict[Session, int]] = {}
         # Whether a session that was never heard of must start at 1.
         self._is_complete = True
 
@@ -105,10 +119,18 @@ class SequenceTracker:
         """An element is there whose seq cannot be read: the next one may have any."""
         self._counts.setdefault((author, None), _Count(0)).is_excused = True
 
-    def vouch(self, author: str, session: str | None, seq: int) -> None:
+    def vouch(self, voucher: str, author: str, session: str | None, seq: int) -> None:
         """Somebody says that they have seen this element."""
-        known = self._vouched.get((author, session), 0)
-        self._vouched[author, session] = max(known, seq)
+        if self._believed(voucher, author, session, seq) <= self.highest(author, session):
+            return
+        said = self._vouched.setdefault(voucher, {})
+        if len(said) >= VOUCHED_MAX and (author, session) not in said:
+            said = self._vouched[voucher] = {
+                each: seq for each, seq in said.items() if seq > self.highest(*each)
+            }
+            if len(said) >= VOUCHED_MAX:
+                return
+        said[author, session] = max(said.get((author, session), 0), seq)
 
     def unsettled(self) -> Unsettled:
         """What is to be kept beside the highest seqs, to go on counting from there."""
@@ -117,8 +139,9 @@ class SequenceTracker:
             {session: list(count.missing) for session, count in counts if count.missing},
             [author for (author, _), count in counts if count.is_excused],
             {
-                (author, session): seq
-                for (author, session), seq in self._vouched.items()
+                (voucher, author, session): seq
+                for voucher, said in self._vouched.items()
+                for (author, session), seq in said.items()
                 if seq > self.highest(author, session)
             },
         )
@@ -130,8 +153,8 @@ class SequenceTracker:
             count.missing = list(missing)
         for author in unsettled.excused:
             self.excuse(author)
-        for (author, session), seq in unsettled.vouched.items():
-            self.vouch(author, session, seq)
+        for (voucher, author, session), seq in unsettled.vouched.items():
+            self.vouch(voucher, author, session, seq)
 
     def has(self, author: str, session: str | None, seq: int) -> bool:
         """Whether an element with a seq was seen."""
@@ -175,18 +198,31 @@ class SequenceTracker:
             if session is not None
         }
 
-    def gaps(self) -> list[Gap]:
-        """What is missing now."""
-        gaps = [
-            Gap(author, first, end, session)
-            for (author, session), count in self._counts.items()
-            for first, end in count.missing
-        ]
-        for (author, session), seq in self._vouched.items():
-            highest = self.highest(author, session)
-            if seq > highest and (self._is_complete or highest):
-                gaps.append(Gap(author, highest + 1, seq + 1, session))
-        return gaps
+    def gaps(self, count_max: int | None = None) -> list[Gap]:
+        """What is missing now, or the first so many gaps."""
+        return list(islice(self._gaps(), count_max))
+
+    def _gaps(self) -> Iterator[Gap]:
+        for (author, session), count in self._counts.items():
+            for first, end in count.missing:
+                yield Gap(author, first, end, session)
+        for (author, session), seq in self._missed().items():
+            yield Gap(author, self.highest(author, session) + 1, seq + 1, session)
+
+    def _missed(self) -> dict[Session, int]:
+        """What somebody has seen who is believed, and is not here."""
+        missed: dict[Session, int] = {}
+        for voucher, said in self._vouched.items():
+            for (author, session), seq in said.items():
+                believed = self._believed(voucher, author, session, seq)
+                highest = self.highest(author, session)
+                if believed > highest and (self._is_complete or highest):
+                    missed[author, session] = max(missed.get((author, session), 0), believed)
+        return missed
+
+
+def _everybody(voucher: str, author: str, session: str | None, seq: int) -> int:
+    return seq
 
 
 def _fill(missing: list[tuple[int, int]], seq: int) -> None:

@@ -156,7 +156,7 @@ class DocumentLog:
         self._forget_from = 0
         self.crdt = self.fold_on(None)
         self.checkpoint = 0
-        self.tracker = SequenceTracker()
+        self.tracker = SequenceTracker(self._believed)
         self.ledger = Ledger()
         self.heads: dict[str, frozenset[Head]] = {}
         # The highest seq by replica before a barrier: what it let go of must not come back.
@@ -858,6 +858,15 @@ class DocumentLog:
         if candidate.element.data.get("v") != 2:
             self.tracker.excuse(author)
 
+    def _believed(self, voucher: str, author: str, session: str | None, seq: int) -> int:
+        """How far an element is missed that somebody says to have seen."""
+        if not (self._is_writer(voucher) and self._is_writer(author)):
+            return 0
+        if self._revoked(voucher) is not None:
+            return 0
+        # Whoever has seen more of the revoked did not know yet that it would not count.
+        return counted_seq(self._revoked, author, session, seq)
+
     def _enter(self, entry: Entry, events: list[Event]) -> None:
         self._known.add(entry.link)
         self.counter = max(self.counter, highest_counter(entry.runs))
@@ -877,9 +886,7 @@ class DocumentLog:
             gap = self.tracker.note(entry.author, header.session, header.seq)
             for replica, seq in header.seen.items():
                 author, _, session = replica.partition(":")
-                # Whoever has seen more did not know yet that it would not count.
-                counted = counted_seq(self._revoked, author, session, seq)
-                self.tracker.vouch(author, session or None, counted)
+                self.tracker.vouch(entry.author, author, session or None, seq)
         if gap is not None:
             events.append(gap)
 

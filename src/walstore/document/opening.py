@@ -446,7 +446,7 @@ def _is_incomplete(log: DocumentLog, snapshot: Snapshot) -> bool:
     replicas = [*snapshot.writer_seq, *(snapshot.seqs or ())]
     covered = {replica.partition(":")[0] for replica in replicas}
     is_author_gone = not covered <= log.tracker.authors()
-    return bool(log.tracker.gaps() or log.unreadable or log.unlinked or is_author_gone)
+    return bool(log.tracker.gaps(1) or log.unreadable or log.unlinked or is_author_gone)
 
 
 async def _retain_below(

@@ -189,16 +189,19 @@ class Producer(NamedTuple):
 
 
 def obstacles(source: Source, log: DocumentLog, rejected: Iterable[Rejection]) -> list[str]:
-    """What a snapshot taken now would sign away."""
+    """What a snapshot taken now would sign away.
+
+    Whoever may not write, or may no longer, cannot keep others from one.
+    """
     reasons = [
         f"a gap: elements {gap.expected} to {gap.got - 1} of {gap.author[:8]}…"
         for gap in log.tracker.gaps()
+        if source.may_hinder(gap.author)
     ]
     if log.unreadable:
         reasons.append(f"{len(log.unreadable)} elements that cannot be opened")
     if log.unlinked:
         reasons.append(f"{len(log.unlinked)} elements that what counts is not here to tell of")
-    # Whoever may not write, or may no longer, cannot keep others from a snapshot either.
     reasons += [
         f"a rejected element at ts {each.ts}"
         for each in rejected

@@ -8,6 +8,9 @@ from typing import Literal
 from walstore.document.events import Fork, Gap, Rejection
 from walstore.store.refused import Refused
 
+# The gaps that a status lists; somebody who lies about what they have seen can name very many.
+GAPS_MAX = 64
+
 State = Literal["local", "connecting", "live", "offline", "refused", "closed"]
 
 
@@ -21,7 +24,7 @@ class StoreStatus:
         unsent: How many edits or commits are not acknowledged yet.
         last_ack_ms: When something was last acknowledged, in milliseconds since 1970.
         lag_ms: How long that took.
-        gaps: Elements that are missing.
+        gaps: Elements that are missing, as far as there is room.
         forks: Clocks that were used twice, with both elements.
         rejected: What authors signed and readers cannot take, and why.
         unreadable: How many elements wait for a key.

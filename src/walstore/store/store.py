@@ -51,7 +51,7 @@ from walstore.store.selectors import Selector, SelectorView, Tracker, select
 from walstore.store.shared import NotSharedError, encryptor_of, share
 from walstore.store.sharing import Person, Sharing
 from walstore.store.shelf import Shelf
-from walstore.store.status import State, StoreStatus
+from walstore.store.status import GAPS_MAX, State, StoreStatus
 from walstore.store.strangers import Strangers
 from walstore.store.subscription import Subscription
 from walstore.store.subscriptions import Hub
@@ -1137,7 +1137,7 @@ class WalStore(StoreEditing):
             unsent=0 if document is None else document.unsent + int(document.has_unsealed),
             last_ack_ms=getattr(network, "last_ack_ms", None),
             lag_ms=getattr(network, "lag_ms", None),
-            gaps=() if document is None else tuple(document.detected_gaps()),
+            gaps=() if document is None else tuple(document.detected_gaps(count_max=GAPS_MAX)),
             forks=tuple(self._forks),
             rejected=() if document is None else tuple(document.rejected()),
             unreadable=0 if document is None else document.unreadable,
