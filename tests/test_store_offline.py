@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from tests.rigged import RiggedLog
+from tests.rigged import RiggedLog, keyed
 from tests.stores import ADA, BEN, KEY, free_port, store_of, until, until_sent
 from walstore.canon import parse
 from walstore.document import PrunedLogError
-from walstore.document.ports import CheckpointTooOldError
+from walstore.document.ports import CheckpointTooOldError, RawElement
 from walstore.errors import StorageError, TransportError
 from walstore.local import LocalFile, LocalFileDamagedError, LocalFileInUseError, read_unsent
 from walstore.net import MemoryTransport, WebSocketTransport
@@ -419,6 +419,77 @@ async def test_edits_whose_key_is_not_at_hand_wait_in_the_file(tmp_path: Path) -
         assert other.materialize() == {}
     async with store_of(ADA, None, path, encryptor=encryptor(2, 1, 2)) as other:
         assert other.materialize() == {"first": 1, "second": 2}
+
+
+async def test_an_unsent_edit_whose_key_is_not_at_hand_is_sent_as_it_was_sealed(
+    tmp_path: Path,
+) -> None:
+    path, transport = tmp_path / "ada.wal", MemoryTransport()
+    async with store_of(ADA, None, path, encryptor=keyed(1)) as store:
+        store.set_text("body", "precious")
+        await store.commit()
+    opening = keyed(2)
+    async with store_of(ADA, transport, path, encryptor=opening, autocommit_ms=None) as store:
+        store["later"] = 1
+        await store.flush()
+        await store.pull()
+        assert (store.status.unsent, store.status.unreadable) == (0, 1)
+        assert store.materialize() == {"later": 1}
+        opening.adopt(ContentKeys(2, {epoch: bytes([epoch]) * 32 for epoch in (1, 2)}))
+        await store.document.retry_unreadable()
+        assert (store.text("body"), store["later"]) == ("precious", 1)
+    for who, file in ((ADA, path), (BEN, None)):
+        async with store_of(who, transport, file, encryptor=keyed(1, 2)) as store:
+            await store.pull()
+            assert (store.text("body"), store["later"]) == ("precious", 1)
+            assert store.status.unsent == 0
+
+
+async def test_an_edit_that_was_acknowledged_waits_in_the_log_for_its_key(tmp_path: Path) -> None:
+    path, transport = tmp_path / "ada.wal", NotReading()
+    async with store_of(ADA, None, path, encryptor=keyed(1)) as store:
+        store.set_text("body", "precious")
+        await store.commit()
+    transport.is_down = True
+    async with store_of(ADA, transport, path, encryptor=keyed(1), autocommit_ms=None) as store:
+        await store.commit()
+    transport.is_down = False
+    opening = keyed(2)
+    async with store_of(ADA, transport, path, encryptor=opening, autocommit_ms=None) as store:
+        await store.pull()
+        assert (store.document.unconfirmed, store.status.unreadable) == (0, 1)
+        assert store.document.own_snapshot() is None
+        opening.adopt(ContentKeys(2, {epoch: bytes([epoch]) * 32 for epoch in (1, 2)}))
+        await store.document.retry_unreadable()
+        assert store.text("body") == "precious"
+    assert len(await transport.pull(KEY, 0)) == 1
+    async with store_of(ADA, None, path, encryptor=keyed(1, 2)) as store:
+        assert store.text("body") == "precious"
+
+
+async def test_what_was_sealed_with_another_key_of_its_epoch_is_not_sent_for_ever(
+    tmp_path: Path,
+) -> None:
+    path, transport = tmp_path / "ada.wal", MemoryTransport()
+    async with store_of(ADA, None, path, encryptor=keyed(1)) as store:
+        store.set_text("body", "sealed with another key")
+        await store.commit()
+    other = NativeEncryptor(ContentKeys(1, {1: bytes(range(32))}), randomness=token_bytes)
+    async with store_of(ADA, transport, path, encryptor=other, autocommit_ms=None) as store:
+        await store.flush()
+        await store.pull()
+        assert (store.document.unconfirmed, len(store.status.rejected)) == (0, 1)
+
+
+class NotReading(MemoryTransport):
+    """A relay that takes what it is given, and cannot be read for a while."""
+
+    is_down = False
+
+    async def pull(self, document_key: str, checkpoint: int) -> list[RawElement]:
+        if self.is_down:
+            raise TransportError("down", retryable=True)
+        return await super().pull(document_key, checkpoint)
 
 
 async def test_an_edit_that_cannot_be_kept_says_so_and_is_kept_with_the_next_one(

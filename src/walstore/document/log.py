@@ -217,8 +217,8 @@ class DocumentLog:
         return reading
 
     def holds(self, link: str) -> bool:
-        """Whether an element was read in the log itself."""
-        return link in self._known
+        """Whether an element was read in the log itself, opened or not."""
+        return link in self._known or link in self.unreadable
 
     def step_back(self, head: int) -> None:
         """Go on from where the log ends now; what was read beyond that stays, as if before it."""
@@ -375,7 +375,7 @@ class DocumentLog:
         reading: Reading,
         changes: list[Change] | None,
     ) -> None:
-        events = reading.events
+        events, is_own = reading.events, link in self._own
         try:
             entry = self._fold_one(candidate, link, events, changes)
         except UnreadableError:
@@ -390,6 +390,9 @@ class DocumentLog:
         except SealRejectedError as error:
             self._count_unread(candidate)
             events.append(_rejection(candidate.element, str(error), proven=True))
+            if is_own:
+                # It is in the log as it was sent: to send it again would change nothing.
+                self._known.add(link)
         else:
             if entry is not None:
                 reading.folded.parts.append(entry)
@@ -610,7 +613,7 @@ class DocumentLog:
         if link in self._known or self._is_covered(element.author, header):
             return None
         own = self._own.pop(link, None)
-        if own is not None:
+        if own is not None and own.is_opened:
             # Back from the log: now it has its place there.
             entry = own.entry()
             entry.element = element

@@ -8,7 +8,8 @@
 - An acknowledgement is believed only once the element was read: what a relay acknowledged and
   does not hold is sent again.
 - What waits is sealed anew when the key epoch moves on, unless the log holds it already; and so
-  it is, in smaller parts, when it is larger than the log takes.
+  it is, in smaller parts, when it is larger than the log takes. What an earlier process has left
+  and no key here opens is sent as it is, and what is before it, because it links to that.
 - What the log refuses for good stays first, and everything behind it waits, until it is set aside.
   What is behind is then made anew by another session, whose chain begins with it.
 """
@@ -164,8 +165,12 @@ class Outbox:
 
     @property
     def is_outdated(self) -> bool:
-        """Whether what waits was sealed in a key epoch that is over."""
-        return bool(self._sealed) and self._sealed[0].epoch != self._sealer.epoch
+        """Whether what waits was sealed in a key epoch that is over, and can be sealed anew."""
+        return (
+            bool(self._sealed)
+            and self._sealed[0].epoch != self._sealer.epoch
+            and all(sealed.is_opened for sealed in self._sealed)
+        )
 
     def renew(self, log: DocumentLog) -> None:
         """Seal what waits anew, less what the log, read just now, holds already."""
