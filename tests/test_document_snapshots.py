@@ -22,15 +22,18 @@ from tests.rigged import (
     RiggedSnapshots,
     counter_of,
     document,
+    link_of,
     opened,
     put_in,
     set_op,
     signed_snapshot,
+    spoiled,
     state_of,
     write_packed,
     write_starfish,
 )
 from walstore.crdt import WalCrdt
+from walstore.crdt.runs import Set
 from walstore.document import (
     Event,
     Marks,
@@ -838,3 +841,51 @@ async def test_snapshot_and_tail_are_the_full_fold(
         assert state_of(reader) == expected
         assert events == []
         assert reader.snapshot_verdict is not SnapshotVerdict.MISMATCH
+
+
+# ── what a snapshot names as the newest elements ───────────────────────────────────────
+
+
+def naming(store: RiggedSnapshots, *elements: JsonElement) -> None:
+    """Have a producer name elements as the newest that it has covered."""
+    content = {name: stored(store)[name] for name in ("state", "uptoTs", "writerSeq", "producedBy")}
+    heads = content["state"]["x"]["heads"]
+    for element in elements:
+        own = heads.setdefault(element["authorPubkey"], [])
+        own.append([link_of(element), "named", 1])
+    store.document = signed_snapshot(content, ALICE)
+
+
+@every_posture
+async def test_a_producer_and_a_relay_write_nothing_under_the_key_of_another(posture: str) -> None:
+    log, store = await filled()
+    clock = f"{BOB.public_key}:forged"
+    before = spoiled(write_packed(BOB, [Set("before", clock, 50, 1)], session="forged"))
+    last = spoiled(
+        write_packed(
+            BOB, [Set("last", clock, 51, 1)], session="forged", seq=2, prev=link_of(before)
+        )
+    )
+    naming(store, last)
+    put_in(log, before)
+    put_in(log, last)
+    events: list[Event] = []
+    reader = await opened(
+        log,
+        CAROL,
+        snapshot_store=store,
+        posture=posture,
+        on_author_error="skip",
+        on_event=events.append,
+    )
+    assert {"before", "last"}.isdisjoint(reader.names())
+    assert [event.ts for event in events if isinstance(event, Rejection)] == [6, 7]
+
+
+async def test_what_is_named_and_delivered_again_is_taken_if_it_is_signed() -> None:
+    log, store = await filled()
+    good = write_packed(BOB, [Set("good", f"{BOB.public_key}:s", 50, 1)])
+    naming(store, good)
+    put_in(log, good)
+    reader = await opened(log, CAROL, snapshot_store=store, posture="trust")
+    assert reader.field("good") == 1

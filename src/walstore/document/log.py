@@ -159,6 +159,8 @@ class DocumentLog:
         self.tracker = SequenceTracker(self._believed)
         self.ledger = Ledger()
         self.heads: dict[str, frozenset[Head]] = {}
+        # The links of those that nothing but a snapshot names.
+        self._claimed: frozenset[str] = frozenset()
         # The highest seq by replica before a barrier: what it let go of must not come back.
         self.covered: Mapping[str, int] = {}
         # The highest counter that was read in the log. What waits to be sent does not count: what
@@ -307,7 +309,9 @@ class DocumentLog:
             else:
                 chain.append(_chain_element(part))
         # Whoever comes first in the log vouches for nobody: how it was cut into pages has no say.
-        report = check_chain(chain, self.heads, pool=self._pool, is_ordered=True)
+        report = check_chain(
+            chain, self.heads, unverified=self._claimed, pool=self._pool, is_ordered=True
+        )
         # A peer without sessions makes no chain; its elements are all leaves, and no heads. Nor
         # has anybody a say here who may not write.
         self.heads = {
@@ -838,9 +842,11 @@ class DocumentLog:
         before = [_counter_before(part, ts) for part in self.ledger.entries.parts]
         return max([self._start_counter, *before])
 
-    def start(self, base: WalCrdt) -> None:
-        """Go on from a fold of everything before, which stays as it is."""
+    def start(self, base: WalCrdt, heads: Mapping[str, frozenset[Head]]) -> None:
+        """Go on from a fold of everything before, which stays as it is, and its newest elements."""
         self.base = base
+        self.heads = dict(heads)
+        self._claimed = frozenset(head.link for own in heads.values() for head in own)
         self.crdt = self.fold_on(base)
         self.counter = self._start_counter = base.counter
 

@@ -333,9 +333,8 @@ def log_from(source: Source, snapshot: Snapshot) -> DocumentLog:
 
 def started(log: DocumentLog, snapshot: Snapshot) -> DocumentLog:
     """A log that was not read yet, started where a snapshot ends."""
-    log.start(snapshot.crdt)
+    log.start(snapshot.crdt, snapshot.heads)
     log.checkpoint = log.base_ts = snapshot.upto_ts
-    log.heads = dict(snapshot.heads)
     for author, seq in snapshot.writer_seq.items():
         log.tracker.cover(author, None, seq)
     for replica, seq in (snapshot.seqs or {}).items():

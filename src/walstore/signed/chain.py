@@ -256,6 +256,7 @@ def check_chain(
     elements: Sequence[ChainElement],
     heads: Mapping[str, Collection[Head]] | None = None,
     *,
+    unverified: Collection[str] = (),
     pool: Executor | None = None,
     is_ordered: bool = False,
 ) -> ChainReport:
@@ -263,9 +264,10 @@ def check_chain(
 
     Args:
         elements: Of any writers, in any order, repeated or not.
-        heads: By writer, links to elements that the caller has verified or takes on trust, from
-            earlier calls or a snapshot. Such an element is accepted unseen and vouches for what
-            it links to, so a reader that trusts no snapshot must not pass the heads of one.
+        heads: By writer, links to elements that the caller has verified, from earlier calls. Such
+            an element is accepted unseen and vouches for what it links to.
+        unverified: Those links among them that the caller has from somebody else, a snapshot's
+            producer: others may go on from there, but such an element is verified as any other.
         pool: Threads for the signature checks, as for `verify_many`.
         is_ordered: Whether an element vouches only for those before it: then the verdicts on a log
             that is read in parts are those on the whole, if what was rejected is offered again.
@@ -278,7 +280,7 @@ def check_chain(
         return ChainReport(elements, known, lines.verdicts(), links, lines.heads())
     forest = _Forest(columns, links, known)
     forest.grow(is_ordered=is_ordered)
-    forest.judge(pool)
+    forest.judge(pool, unverified)
     verdicts = [forest.verdict(place) for place in range(len(columns))]
     continued = set(map(forest.previous, forest.accepted()))
     newest = _heads(columns, forest.accepted(), continued, known)
@@ -428,9 +430,9 @@ class _Forest:
                 self._parents[place] = parent
                 self._children_left[parent] += 1
 
-    def judge(self, pool: Executor | None) -> None:
+    def judge(self, pool: Executor | None, unverified: Collection[str]) -> None:
         """Give every element in the trees its verdict."""
-        for name in self._known.keys() & self._places.keys():
+        for name in (self._known.keys() & self._places.keys()).difference(unverified):
             self._accept(self._places[name], Verdict.KNOWN)
         leaves = [place for place, count in self._children_left.items() if count == 0]
         while leaves := [place for place in leaves if place not in self._verdicts]:
