@@ -248,6 +248,51 @@ async def test_who_is_shut_out_need_not_read_the_log_to_set_all_aside() -> None:
     assert alice.materialize() == {"x": 1}
 
 
+class Interrupted(PickyLog):
+    """A log whose answers get lost, and whose connection ends after some pages."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_answer_lost = False
+        self.pages_left = 99
+
+    async def append(self, document_key: str, body: Body) -> int:
+        ts = await super().append(document_key, body)
+        if self.is_answer_lost:
+            raise TransportError("the answer was lost", retryable=True)
+        return ts
+
+    async def pull(self, document_key: str, checkpoint: int) -> list[RawElement]:
+        self.pages_left -= 1
+        if self.pages_left < 0:
+            raise TransportError("lost", retryable=True)
+        return await super().pull(document_key, checkpoint)
+
+
+async def test_what_was_read_before_the_connection_was_lost_is_not_set_aside() -> None:
+    log = Interrupted()
+    alice = await opened(log)
+    alice.set_field("a", 1)
+    log.is_answer_lost = True
+    with pytest.raises(TransportError):
+        await alice.commit()
+    log.is_answer_lost, log.shut_out = False, ALICE.public_key
+    alice.set_field("b", 2)
+    with pytest.raises(ElementRefusedError):
+        await alice.commit()
+    log.pages_left = 1
+    assert await alice.set_aside() is None
+    assert alice.materialize() == {"a": 1, "b": 2}
+    assert alice.unsent == 1
+    log.shut_out, log.pages_left = None, 99
+    alice.set_field("c", 3)
+    await alice.commit()
+    reader = await opened(log, BOB)
+    assert reader.materialize() == {"a": 1, "b": 2, "c": 3}
+    assert await alice.pull() == 2
+    assert alice.unconfirmed == 0
+
+
 async def test_an_edit_while_the_log_is_read_is_not_lost() -> None:
     log = PickyLog()
     alice = await opened(log)

@@ -925,6 +925,7 @@ class WalDocument:
             # To whom may write nothing it may also show nothing; then nothing is written again.
             if not refusal.is_of_author:
                 raise
+        self._outbox.let_go_of_read(self._log)
         self._writable()
 
     def _take_out(self, refusal: Refusal | None) -> SetAside | None:

@@ -260,8 +260,8 @@ class DocumentLog:
         return [own.entry() for own in self._own.values()]
 
     def disown(self, link: str) -> None:
-        """Forget an own element that will never be sent."""
-        del self._own[link]
+        """Forget an own element that will never be sent, if it was not read already."""
+        self._own.pop(link, None)
 
     def adopt_own(self, sealed: Sealed) -> None:
         """Take an own element as folded: its ops were, when they were made."""

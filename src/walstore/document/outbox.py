@@ -324,18 +324,25 @@ class Outbox:
         """
         if not self._acknowledged and not self._sealed:
             return
-        acknowledged, self._acknowledged = self._acknowledged, {}
-        gone = [sealed for link, sealed in acknowledged.items() if not log.holds(link)]
-        # Of some the answer was lost: they were not acknowledged, and are there all the same.
-        held = [sealed.link for sealed in self._sealed if log.holds(sealed.link)]
-        held += [link for link in acknowledged if log.holds(link)]
-        waiting = [sealed for sealed in self._sealed if not log.holds(sealed.link)]
-        self._sealed = deque([*gone, *waiting])
+        self.let_go_of_read(log)
+        gone, self._acknowledged = list(self._acknowledged.values()), {}
+        self._sealed.extendleft(reversed(gone))
         if self._journal is not None:
             for sealed in gone:
                 self._journal.acknowledge(sealed.link, None)
-            if held:
-                self._journal.confirm(held)
+
+    def let_go_of_read(self, log: DocumentLog) -> None:
+        """Let go of what the log, read to its end or not, holds."""
+        # Of some the answer was lost: they were not acknowledged, and are there all the same.
+        on_its_way = [*self._sealed, *self._acknowledged.values()]
+        held = {sealed.link for sealed in on_its_way if log.holds(sealed.link)}
+        if not held:
+            return
+        self._sealed = deque([sealed for sealed in self._sealed if sealed.link not in held])
+        for link in held:
+            self._acknowledged.pop(link, None)
+        if self._journal is not None:
+            self._journal.confirm(held)
 
     def put_back(self, bodies: Iterable[Sealed]) -> None:
         """Send bodies again that the log has lost, before all that is on its way; all of it waits.
