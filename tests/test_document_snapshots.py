@@ -36,6 +36,7 @@ from walstore.crdt import WalCrdt
 from walstore.crdt.runs import Set
 from walstore.document import (
     Event,
+    Gap,
     Marks,
     NoSnapshotStoreError,
     RejectedElementsError,
@@ -889,3 +890,63 @@ async def test_what_is_named_and_delivered_again_is_taken_if_it_is_signed() -> N
     put_in(log, good)
     reader = await opened(log, CAROL, snapshot_store=store, posture="trust")
     assert reader.field("good") == 1
+
+
+# ── what waits to be sent ──────────────────────────────────────────────────────────────
+
+
+async def test_a_snapshot_that_claims_to_cover_unsent_edits_loses_none() -> None:
+    log, store = await filled()
+    alice = await opened(log, ALICE, snapshot_store=store, posture="trust")
+    alice.set_field("mine", 1)
+    alice.seal()
+    content = {name: stored(store)[name] for name in ("state", "uptoTs", "writerSeq")}
+    content["writerSeq"][f"{ALICE.public_key}:{alice.session}"] = 9
+    store.document = signed_snapshot({**content, "producedBy": BOB.public_key}, BOB)
+    await alice.reread()
+    assert (alice.field("mine"), alice.unsent) == (1, 1)
+    await alice.commit()
+    await alice.pull()
+    assert (alice.field("mine"), alice.unconfirmed) == (1, 0)
+    assert (await full_fold(log)).field("mine") == 1
+
+
+async def test_what_a_snapshot_covers_and_is_sent_once_more_changes_nothing() -> None:
+    log, store = RiggedLog(), RiggedSnapshots()
+    alice = await opened(log, ALICE, snapshot_store=store, posture="trust")
+    alice.push("list", "a")
+    alice.seal()
+    # The answer is lost.
+    body = alice._outbox.waiting()[0].body
+    await log.append(KEY, body)
+    bob = await opened(log, BOB, snapshot_store=store)
+    bob.remove_at("list", 0)
+    bob.push("list", "b")
+    await bob.commit()
+    await bob.snapshot()
+    log.prune(2)
+    await alice.reread()
+    assert (alice.values("list"), alice.unsent) == (["b"], 1)
+    await alice.commit()
+    for reader in (alice, bob, await opened(log, CAROL, snapshot_store=store)):
+        await reader.pull()
+        assert reader.values("list") == ["b"]
+        assert (reader.unconfirmed, reader.detected_gaps()) == (0, [])
+
+
+async def test_what_was_noticed_is_told_though_who_is_told_of_changes_fails() -> None:
+    log, _ = await filled()
+    events: list[Event] = []
+
+    def fail(_: object) -> None:
+        raise ValueError("a defect of the app")
+
+    reader = await opened(
+        log, CAROL, on_changed=fail, on_event=events.append, on_author_error="skip"
+    )
+    put_in(log, write_packed(BOB, [Set("x", f"{BOB.public_key}:s", 50, 1)], seq=4))
+    put_in(log, write_packed(MALLORY, [], session="t"))
+    with pytest.raises(ValueError, match="a defect"):
+        await reader.pull()
+    assert {type(event) for event in events} == {Gap, Rejection}
+    assert len(reader.rejected()) == 1

@@ -351,7 +351,10 @@ class WalDocument:
         self._outbox.start(author_seq=log.tracker.highest(own, None), prev=newest)
         self._restore(log, newest)
         if base is not None:
-            self._outbox.settle(lambda sealed: is_covered(sealed, base))
+            # Others may only claim to cover what was not acknowledged. But where something was let
+            # go, to fold it once more might bring it back.
+            is_certain = base.produced_by == own or bool(base.cuts)
+            self._outbox.settle(lambda sealed: is_covered(sealed, base), is_certain=is_certain)
         self._outbox.carry_over(log)
         self._stranded.carry_over(log, base)
 
@@ -1246,10 +1249,12 @@ class WalDocument:
         folded = 0
         try:
             while True:
-                before = self._log.checkpoint
-                reading = await read_page(self._source, self._log, self._follow)
+                before, changes = self._log.checkpoint, Changes()
+                reading = await read_page(self._source, self._log, changes)
                 if reading is not None:
+                    # First of all: whoever is told of the changes may raise.
                     folded += self._note(reading)
+                    self._follow(changes)
                 if self._log.checkpoint == before:
                     break
         except CheckpointTooOldError:

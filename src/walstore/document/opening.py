@@ -274,7 +274,7 @@ def rolled_back(error: LogBehindError) -> Rollback:
 
 
 async def read_page(
-    source: Source, log: DocumentLog, follow: Callable[[Changes], None] | None = None
+    source: Source, log: DocumentLog, changes: Changes | None = None
 ) -> Reading | None:
     """Read the next page of a log; None if it is empty.
 
@@ -284,7 +284,7 @@ async def read_page(
     Args:
         source: Where it is.
         log: How far it was read.
-        follow: Told what the page changed in the document.
+        changes: If given, what the page changed in the document is appended to it.
 
     Raises:
         CheckpointTooOldError: The log is pruned above where it was left.
@@ -292,13 +292,7 @@ async def read_page(
         TransportError: It cannot be read now.
     """
     page = await source.transport.pull(source.document_key, log.checkpoint)
-    if not page:
-        return None
-    changes = None if follow is None else Changes()
-    reading = log.read(page, changes)
-    if follow is not None and changes:
-        follow(changes)
-    return reading
+    return log.read(page, changes) if page else None
 
 
 async def _load_snapshot(

@@ -354,9 +354,15 @@ class Outbox:
         self._acknowledged = {}
         self._sealed = deque(on_its_way.values())
 
-    def settle(self, is_covered: Callable[[Sealed], bool]) -> None:
-        """Let go of what a snapshot covers: it was in the log, and may be pruned there by now."""
-        waiting = [*self._acknowledged.values(), *self._sealed]
+    def settle(self, is_covered: Callable[[Sealed], bool], *, is_certain: bool) -> None:
+        """Let go of what a snapshot covers: it was in the log, and may be pruned there by now.
+
+        Args:
+            is_covered: Whether it covers a body.
+            is_certain: Whether that counts also of what was not acknowledged; else it is sent once
+                more, which changes nothing where it was sent before.
+        """
+        waiting = [*self._acknowledged.values(), *(self._sealed if is_certain else ())]
         covered = {sealed.link for sealed in waiting if is_covered(sealed)}
         self._sealed = deque([sealed for sealed in self._sealed if sealed.link not in covered])
         acknowledged = self._acknowledged.items()
