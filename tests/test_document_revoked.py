@@ -25,7 +25,7 @@ from walstore.crdt import WalCrdt, Writer
 from walstore.crdt.runs import Insert, Remove
 from walstore.crdt.sequence import RunSequence
 from walstore.document import WalDocument
-from walstore.document.events import Displaced, Event, Rejection
+from walstore.document.events import Displaced, Event, Gap, Rejection
 from walstore.document.faults import SnapshotRefusedError
 from walstore.document.revoked import (
     TWINS_WAITING_MAX,
@@ -33,7 +33,7 @@ from walstore.document.revoked import (
     new_fold,
     nobody_revoked,
 )
-from walstore.signed.roster import Counts
+from walstore.signed.roster import Counted, Counts
 
 BEN = "be" * 32
 COUNTED = {BEN: {"s": 3, "": 7}}
@@ -246,12 +246,14 @@ async def test_what_counts_waits_for_what_is_withheld_and_is_not_signed_away() -
     log = logged([*elements[:2], forged("X", seq=3, prev=link_of(elements[1]))])
     document, events = await reading(log, counts, snapshot_store=snapshots)
     assert (document.text("body"), reasons(events)) == ("", [])
+    assert document.detected_gaps() == [Gap(BOB.public_key, 1, 4, "s")]
     assert document.own_snapshot() is None
     with pytest.raises(SnapshotRefusedError):
         await document.snapshot()
     put_in(log, elements[2])
     await document.pull()
     assert (document.text("body"), reasons(events)) == ("abc", [REVOKED])
+    assert document.detected_gaps() == []
     assert document.own_snapshot() is not None
     await document.snapshot()
 
@@ -293,6 +295,22 @@ async def test_who_has_sessions_does_not_write_on_without_one() -> None:
     put_in(log, write_starfish(BOB, [{"t": "set", "reg": "X", "clock": clock, "value": 1}], seq=1))
     document, events = await reading(log, counts)
     assert (document.materialize(), reasons(events)) == ({"a": 1}, [REVOKED])
+
+
+async def test_links_tell_what_counts_of_version_1_as_well() -> None:
+    log = RiggedLog()
+    bob = await opened(log, BOB, wire="starfish")
+    for text in ("a", "ab", "abc"):
+        bob.set_text("body", text)
+        await bob.commit()
+    counts = await counts_of(log)
+    element = bob._outbox._prev
+    bob._outbox._seq, bob._outbox._author_seq = 1, 1
+    bob.set_text("body", "abcX")
+    await bob.commit()
+    assert element in {each.link for each in counts.values() if isinstance(each, Counted)}
+    document, events = await reading(log, counts)
+    assert (document.text("body"), reasons(events)) == ("abc", [REVOKED])
 
 
 async def test_it_is_known_whether_all_that_was_read_counts() -> None:

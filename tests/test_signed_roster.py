@@ -13,6 +13,7 @@ from walstore.signed import Identity
 from walstore.signed.card import Card
 from walstore.signed.roster import (
     ROSTER_BYTES_MAX,
+    Counted,
     MemberRefusedError,
     Roster,
     RosterRefusedError,
@@ -106,6 +107,26 @@ def test_of_the_revoked_what_was_read_counts() -> None:
     assert after.counted_of(BEN.public_key) == {"s": 3}
     for may in (after.may_read, after.may_write, after.is_producer):
         assert not may(BEN.public_key)
+
+
+def test_what_counts_is_named_by_seq_link_and_counter_or_as_before_by_seq() -> None:
+    counted = {"s": Counted(3, "ab" * 32, 7), "t": Counted(2, None, 0), "": Counted(9, None, 7)}
+    roster = invited(first(), BEN, "write")
+    after = roster.without(ANNA, BEN.public_key, counted={**counted, "u": 4}, now_ms=NOW_MS)
+    assert after.counted_of(BEN.public_key) == {**counted, "u": 4}
+    assert '"s":[3,"' + "ab" * 32 + '",7]' in after.text
+    assert '"u":4' in after.text
+    assert read_roster(after.text, document=KEY, owner=ANNA.public_key) == after
+
+
+def test_the_links_that_lead_to_others_find_room_first() -> None:
+    sessions = {f"{number:032x}": Counted(9, None, 0) for number in range(20_000)}
+    last = {"ff" * 16: Counted(1, "ab" * 32, 0)}
+    roster = invited(first(), BEN, "write")
+    after = roster.without(ANNA, BEN.public_key, counted=sessions | last, now_ms=NOW_MS)
+    kept = after.counted_of(BEN.public_key)
+    assert kept is not None
+    assert last.items() <= kept.items()
 
 
 def test_who_loses_the_right_to_write_stays_as_a_reader_with_what_was_read() -> None:
@@ -230,6 +251,14 @@ def test_a_roster_holds_for_one_document() -> None:
         {"revoked": {BEN.public_key: {"s": True}}},
         {"revoked": {BEN.public_key: {"s" * 129: 1}}},
         {"revoked": {"00" * 32: {}}},
+        {"revoked": {BEN.public_key: {"s": []}}},
+        {"revoked": {BEN.public_key: {"s": [1, None]}}},
+        {"revoked": {BEN.public_key: {"s": [1, None, 1, 1]}}},
+        {"revoked": {BEN.public_key: {"s": [-1, None, 1]}}},
+        {"revoked": {BEN.public_key: {"s": [1, "00", 1]}}},
+        {"revoked": {BEN.public_key: {"s": [1, "AA" * 32, 1]}}},
+        {"revoked": {BEN.public_key: {"s": [1, 1, 1]}}},
+        {"revoked": {BEN.public_key: {"s": [1, None, 1.5]}}},
         {"more": 1},
     ],
 )

@@ -376,10 +376,10 @@ async def test_who_was_killed_before_following_a_revocation_reads_anew(enter: En
             reread += 1
             return await again.document.reread()
 
-    again.sharing.attach(Told())  # type: ignore[arg-type]
+    again.sharing.attach(Told())
     await again.sharing.refresh()
     assert reread == 1
-    again.sharing.attach(Told())  # type: ignore[arg-type]
+    again.sharing.attach(Told())
     await again.sharing.refresh()
     assert reread == 1
 
@@ -995,6 +995,7 @@ async def test_the_owner_is_pinned(enter: Enter) -> None:
         {"key_ids": {"x": "y"}},
         {"granted": [1]},
         {"is_snapshot_due": 1},
+        {"followed": "1"},
     ],
 )
 async def test_a_damaged_state_is_an_error_and_no_fresh_start(change: dict[str, Any]) -> None:

@@ -97,6 +97,10 @@ class Reading(NamedTuple):
 UNPROVEN_MAX = 1024
 
 
+# Who says that the elements are there which a roster names.
+_ROSTER = ""
+
+
 # Elements that are parsed at a time: enough to share a signature check, few enough to fit a cache.
 _CHUNK_SIZE = 512
 
@@ -691,10 +695,10 @@ class DocumentLog:
             return
         prevs: dict[str, dict[str, str | None]] = {}
         for value in page:
+            if self._counted_of(_author_of(value) or "") is None:
+                continue
             try:
                 element = _read(value)
-                if self._counted_of(element.author) is None:
-                    continue
                 candidate = self._candidate(element)
             except MalformedError:
                 continue
@@ -729,6 +733,9 @@ class DocumentLog:
                 counts[session] = seq
             else:
                 counts[session] = Counted(seq, link, counters.get(f"{author}:{session}", 0))
+        for replica, counter in counters.items():
+            # Version 1 may stamp with another session than the one that counts the element.
+            counts.setdefault(replica.partition(":")[2], Counted(0, None, counter))
         return counts
 
     def counts_all(self, author: str) -> bool:
@@ -798,6 +805,8 @@ class DocumentLog:
             self._unlinked[link] = candidate
         if not (is_kept and counted.missing):
             events.append(_refused(candidate))
+        for session, seq in counted.awaited():
+            self.tracker.vouch(_ROSTER, author, session, seq)
 
     def _is_covered(self, author: str, header: Header | None) -> bool:
         """Whether an element was before a barrier already."""
@@ -869,9 +878,8 @@ class DocumentLog:
 
     def _believed(self, voucher: str, author: str, session: str | None, seq: int) -> int:
         """How far an element is missed that somebody says to have seen."""
-        if not (self._is_writer(voucher) and self._is_writer(author)):
-            return 0
-        if self._revoked(voucher) is not None:
+        is_believed = self._is_writer(voucher) and self._revoked(voucher) is None
+        if not ((is_believed or voucher == _ROSTER) and self._is_writer(author)):
             return 0
         # Whoever has seen more of the revoked did not know yet that it would not count.
         return counted_seq(self._revoked, author, session, seq)
@@ -943,19 +951,27 @@ def _refused(candidate: _Candidate) -> Rejection:
     return _rejection(candidate.element, _RevokedError().reason, proven=True)
 
 
+def _author_of(value: object) -> str | None:
+    """The author that a pulled element names."""
+    author: object
+    if isinstance(value, RawElement | Element):
+        author = value.author
+    else:
+        author = value.get("authorPubkey") if isinstance(value, dict) else None
+    return author if isinstance(author, str) else None
+
+
 def _rejection(value: Any, reason: str, *, proven: bool = False) -> Rejection:
     if isinstance(value, Element):
         return Rejection(value.ts, value.author, reason, value.as_json(), proven)
     ts: object
-    author: object
     if isinstance(value, RawElement):
-        ts, author = value.ts, value.author
+        ts = value.ts
     else:
-        fields = value if isinstance(value, dict) else {}
-        ts, author = fields.get("ts"), fields.get("authorPubkey")
+        ts = value.get("ts") if isinstance(value, dict) else None
     return Rejection(
         ts if type(ts) is int else None,
-        author if isinstance(author, str) else None,
+        _author_of(value),
         reason,
         value,
         proven,

@@ -18,7 +18,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 from walstore.crdt import COUNTER_MAX, WalCrdt
@@ -128,6 +128,14 @@ class CountedLinks:
         for session, each in self.counts.items():
             if isinstance(each, Counted) and each.link and highest(session) >= each.seq:
                 self.missing.discard(each.link)
+
+    def awaited(self) -> Iterator[tuple[str, int]]:
+        """The sessions whose named elements were not met yet, and their seqs."""
+        if not self.missing:
+            return
+        for session, each in self.counts.items():
+            if isinstance(each, Counted) and each.link in self.missing:
+                yield session, each.seq
 
     def meet(self, link: str, prev: str | None) -> None:
         """Take note of an element that counts, and of what leads up to it."""
