@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -46,6 +47,7 @@ from walstore.document.ports import RawElement
 from walstore.document.snapshot import Snapshot, read_snapshot
 from walstore.sealed.encryptor import PlainEncryptor
 from walstore.sealed.keys import ContentKeys
+from walstore.signed.roster import Counted
 
 untimed = settings(deadline=None)
 ends = st.lists(st.integers(0, 60), max_size=6)
@@ -374,6 +376,26 @@ async def test_an_author_who_was_revoked_counts_as_far_as_was_read() -> None:
     folded = at_once(items, rules)
     assert (folded.value, folded.elements, folded.rejected) == ({"count": 2}, 2, 1)
     hold_together(in_parts(items, [1, 2], rules), folded)
+
+
+async def test_what_counts_of_the_revoked_is_the_same_however_the_log_is_cut() -> None:
+    replica = f"{BOB.public_key}:s"
+    elements: list[Any] = []
+    for seq in (1, 2, 3):
+        prev = link_of(elements[-1]) if elements else None
+        elements.append(write_packed(BOB, [Set("x", replica, seq, seq)], seq=seq, prev=prev))
+    counts = {"s": Counted(3, link_of(elements[-1]), 0)}
+    forged = write_packed(BOB, [Set("x", replica, 9, "X")], seq=2, prev=link_of(elements[0]))
+    rules = replace(RULES, revoked={BOB.public_key: counts}.get, writers_id="2")
+    for order in permutations([*elements, forged]):
+        log = RiggedLog()
+        for element in order:
+            put_in(log, element)
+        items = [raw(each) for each in log.elements]
+        whole = at_once(items, rules)
+        assert (whole.value, whole.elements, whole.rejected) == ({"x": 3}, 3, 1)
+        for cuts in ([1], [2], [3], [1, 2], [1, 2, 3]):
+            hold_together(in_parts(items, cuts, rules), whole)
 
 
 async def test_without_an_identity_there_is_a_value_and_no_state() -> None:

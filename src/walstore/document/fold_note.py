@@ -33,6 +33,7 @@ class FoldNote(NamedTuple):
         unproven: The authors of those that wait for a proof, by link.
         unsettled: What is missing.
         covered: The highest seq before the last cut, of those replicas that went on since.
+        unmet: The links that count of the revoked, by author, whose elements were not read yet.
         sharing: What is known of who shares the document; no business of the fold's.
     """
 
@@ -46,6 +47,7 @@ class FoldNote(NamedTuple):
     unproven: Mapping[str, str] = {}
     unsettled: Unsettled = Unsettled({}, [], {})
     covered: Mapping[str, int] = {}
+    unmet: Mapping[str, list[str]] = {}
     sharing: Json = None
 
     def to_json(self) -> dict[str, Any]:
@@ -72,6 +74,7 @@ class FoldNote(NamedTuple):
                 )
             ],
             "covered": dict(self.covered),
+            "unmet": dict(self.unmet),
             "sharing": self.sharing,
         }
         return {name: member for name, member in members.items() if member}
@@ -113,6 +116,7 @@ def _read(members: Mapping[str, Any]) -> FoldNote:
             },
         ),
         covered=dict(members.get("covered", {})),
+        unmet={author: list(links) for author, links in members.get("unmet", {}).items()},
         sharing=members.get("sharing"),
     )
 

@@ -123,14 +123,17 @@ def fold(
     """
     noticed: list[Rejection] = []
     try:
-        start = resumed(rules, identity, previous, is_final=is_final)
-        start = based(rules, start, snapshots, gone_upto, noticed, is_final=is_final)
+        kept = resumed(rules, identity, previous, is_final=is_final)
+        start = based(rules, kept, snapshots, gone_upto, noticed, is_final=is_final)
         part = above(elements, start.note.base_ts)
+        folding = _Fold(rules, start, is_ahead=is_ahead)
         if not is_final:
             check_vouching(start.note, part)
+            if start is kept and previous is not None:
+                folding.check_met(part)
     except NotEnoughError as error:
         return ReadAgain(str(error))
-    return _Fold(rules, start, is_ahead=is_ahead).read(part, noticed, identity)
+    return folding.read(part, noticed, identity)
 
 
 def kept_sharing(
@@ -154,11 +157,21 @@ class _Fold:
         if start.snapshot is not None:
             started(self._log, start.snapshot)
             self._log.tracker.resume(start.note.unsettled)
+            self._log.expect(start.note.unmet)
             # Here it is not the whole snapshot that was there before the cut.
             self._log.covered = {**self._log.covered, **start.note.covered}
         self._counted = {
             (author, session): seq for author, session, seq in self._log.tracker.sessions()
         }
+
+    def check_met(self, part: Sequence[RawElement]) -> None:
+        """See that nothing in a part counts of the revoked: what leads up to it may be before.
+
+        Raises:
+            NotEnoughError: Something does.
+        """
+        if self._log.is_met_by(part):
+            raise NotEnoughError("something of somebody revoked has come that was waited for")
 
     def read(
         self, part: Sequence[RawElement], noticed: list[Rejection], identity: Identity | None
@@ -208,6 +221,7 @@ class _Fold:
             unproven=dict(list(unproven.items())[-UNPROVEN_MAX:]),
             unsettled=log.tracker.unsettled(),
             covered=self._covered(),
+            unmet=log.unmet,
         )
 
     def _covered(self) -> dict[str, int]:

@@ -24,7 +24,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from itertools import takewhile
 from typing import Any, NamedTuple
@@ -239,8 +239,7 @@ class DocumentLog:
     @property
     def unproven(self) -> dict[str, str]:
         """The authors of the elements that nothing proves so far, by link, the oldest first."""
-        waiting = {**self._unproven, **self.unlinked}
-        return {link: each.element.author for link, each in waiting.items()}
+        return {link: each.element.author for link, each in self._unproven.items()}
 
     @property
     def unlinked(self) -> Mapping[str, _Candidate]:
@@ -252,7 +251,7 @@ class DocumentLog:
         return {
             link: each
             for link, each in self._unlinked.items()
-            if self._counted[each.element.author].missing
+            if self._counted[each.element.author].is_waiting
         }
 
     def refused_unlinked(self) -> list[Rejection]:
@@ -691,9 +690,37 @@ class DocumentLog:
 
     def foresee(self, page: Sequence[object]) -> None:
         """Look ahead at what is read later: what counts of the revoked is known then."""
+        prevs: dict[str, dict[str, str | None]] = {}
+        for author, link, prev in self._links_of_revoked(page):
+            prevs.setdefault(author, {})[link] = prev
+        for author, each in prevs.items():
+            self._counted[author].follow(each)
+
+    def is_met_by(self, page: Sequence[object]) -> bool:
+        """Whether anything that is to be read counts of somebody who was revoked."""
+        found = self._links_of_revoked(page)
+        return any(link in self._counted[author].unmet for author, link, _ in found)
+
+    @property
+    def unmet(self) -> dict[str, list[str]]:
+        """The links that count of the revoked, by author, whose elements were not read yet."""
+        return {
+            author: sorted(counted.unmet)
+            for author, counted in self._counted.items()
+            if counted.unmet
+        }
+
+    def expect(self, unmet: Mapping[str, Sequence[str]]) -> None:
+        """Go on from what was not met before."""
+        for author, links in unmet.items():
+            counted = self._counted_of(author)
+            if counted is not None:
+                counted.expect(links)
+
+    def _links_of_revoked(self, page: Sequence[object]) -> Iterator[tuple[str, str, str | None]]:
+        """Author, link and link before of what the revoked have written in a page."""
         if self._revoked is nobody_revoked:
             return
-        prevs: dict[str, dict[str, str | None]] = {}
         for value in page:
             if self._counted_of(_author_of(value) or "") is None:
                 continue
@@ -705,9 +732,7 @@ class DocumentLog:
             key, proof = decode_public_key(element.author), decode_signature(element.signature)
             if key is not None and proof is not None and candidate.header is not None:
                 link = link_decoded(candidate.signed, key=key, signature=proof)
-                prevs.setdefault(element.author, {})[link] = candidate.header.prev
-        for author, each in prevs.items():
-            self._counted[author].follow(each)
+                yield element.author, link, candidate.header.prev
 
     def counted(
         self, author: str, seqs: Mapping[str, int], unlinked: Mapping[str, int]
@@ -777,7 +802,7 @@ class DocumentLog:
         counted = self._counted_of(author)
         if counted is None or header is None or link not in counted.links:
             return []
-        was_missing = bool(counted.missing)
+        was_waiting = counted.is_waiting
         found: list[tuple[str, _Candidate]] = []
         counted.meet(link, prev := header.prev)
         while prev is not None and prev in self._unlinked:
@@ -785,7 +810,7 @@ class DocumentLog:
             (before,) = _prevs(waiting)
             counted.meet(prev, before)
             prev = before
-        if was_missing and not counted.missing:
+        if was_waiting and not counted.is_waiting:
             # Now it is known that nothing will come which the rest leads up to.
             events += [
                 _refused(each) for each in self._unlinked.values() if each.element.author == author
@@ -803,7 +828,7 @@ class DocumentLog:
         is_kept = counted.may_wait(header.session, header.seq)
         if is_kept:
             self._unlinked[link] = candidate
-        if not (is_kept and counted.missing):
+        if not (is_kept and counted.is_waiting):
             events.append(_refused(candidate))
         for session, seq in counted.awaited():
             self.tracker.vouch(_ROSTER, author, session, seq)

@@ -106,18 +106,24 @@ class CountedLinks:
     Attributes:
         counts: What the roster says.
         links: The links that are named, and those that lead up to them.
-        missing: Those that are named and were not met yet.
+        unmet: Those of them whose element was not read yet.
     """
 
-    __slots__ = ("_twins", "counts", "links", "missing")
+    __slots__ = ("_named", "_twins", "counts", "links", "unmet")
 
     def __init__(self, counts: Counts) -> None:
         """Begin with what is named."""
         self.counts = counts
         named = [each.link for each in counts.values() if isinstance(each, Counted)]
-        self.missing = {link for link in named if link is not None}
-        self.links = set(self.missing)
+        self._named = frozenset(link for link in named if link is not None)
+        self.links = set(self._named)
+        self.unmet = set(self._named)
         self._twins: dict[tuple[str, int], int] = {}
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether an element that is named was not met yet."""
+        return not self._named.isdisjoint(self.unmet)
 
     def are_named(self, session: str) -> bool:
         """Whether links tell what counts of a session."""
@@ -127,21 +133,27 @@ class CountedLinks:
         """Wait for nothing of sessions that were read as far as they count."""
         for session, each in self.counts.items():
             if isinstance(each, Counted) and each.link and highest(session) >= each.seq:
-                self.missing.discard(each.link)
+                self.unmet.discard(each.link)
 
     def awaited(self) -> Iterator[tuple[str, int]]:
         """The sessions whose named elements were not met yet, and their seqs."""
-        if not self.missing:
-            return
-        for session, each in self.counts.items():
-            if isinstance(each, Counted) and each.link in self.missing:
-                yield session, each.seq
+        if self.is_waiting:
+            for session, each in self.counts.items():
+                if isinstance(each, Counted) and each.link in self.unmet:
+                    yield session, each.seq
 
     def meet(self, link: str, prev: str | None) -> None:
         """Take note of an element that counts, and of what leads up to it."""
-        self.missing.discard(link)
+        self.unmet.discard(link)
         if prev is not None:
-            self.links.add(prev)
+            self.expect((prev,))
+
+    def expect(self, links: Iterable[str]) -> None:
+        """Take note that elements count which may come."""
+        for link in links:
+            if link not in self.links:
+                self.links.add(link)
+                self.unmet.add(link)
 
     def follow(self, prevs: Mapping[str, str | None]) -> None:
         """Take note of elements by link, each with the link to the one before."""
