@@ -17,14 +17,15 @@ from tests.rigged import (
     link_of,
     opened,
     put_in,
+    signed_snapshot,
     state_of,
     write_packed,
     write_starfish,
 )
-from walstore.crdt import WalCrdt, Writer
+from walstore.crdt import Run, WalCrdt, Writer
 from walstore.crdt.runs import Insert, Remove
 from walstore.crdt.sequence import RunSequence
-from walstore.document import WalDocument
+from walstore.document import SnapshotVerdict, WalDocument
 from walstore.document.events import Displaced, Event, Gap, Rejection
 from walstore.document.faults import SnapshotRefusedError
 from walstore.document.revoked import (
@@ -207,7 +208,7 @@ async def test_what_the_revoked_wrote_in_several_sessions_counts() -> None:
     elements.append(forged("Y", seq=1, prev=link_of(elements[2]), session="u"))
     counts = await counts_of(logged(elements))
     # The links of those sessions are enough that no other goes on from.
-    assert [type(each) is not int and each.link is not None for each in counts.values()] == [
+    assert [isinstance(each, Counted) and each.link is not None for each in counts.values()] == [
         False,
         True,
         True,
@@ -286,15 +287,18 @@ async def test_a_peer_without_sessions_does_not_write_on_with_old_seqs_either() 
 
 
 async def test_who_has_sessions_does_not_write_on_without_one() -> None:
-    log = RiggedLog()
-    bob = await opened(log, BOB, wire="starfish")
+    log, snapshots = RiggedLog(), RiggedSnapshots()
+    bob = await opened(log, BOB, wire="starfish", snapshot_store=snapshots)
     bob.set_field("a", 1)
     await bob.commit()
     counts = await counts_of(log)
+    await bob.snapshot()
     clock = {"c": 9, "r": f"{BOB.public_key}:s"}
     put_in(log, write_starfish(BOB, [{"t": "set", "reg": "X", "clock": clock, "value": 1}], seq=1))
-    document, events = await reading(log, counts)
-    assert (document.materialize(), reasons(events)) == ({"a": 1}, [REVOKED])
+    for store in (None, snapshots):
+        document, events = await reading(log, counts, snapshot_store=store, posture="trust")
+        assert (document.materialize(), reasons(events)) == ({"a": 1}, [REVOKED])
+    assert document.snapshot_verdict is SnapshotVerdict.TRUSTED
 
 
 async def test_links_tell_what_counts_of_version_1_as_well() -> None:
@@ -311,6 +315,24 @@ async def test_links_tell_what_counts_of_version_1_as_well() -> None:
     assert element in {each.link for each in counts.values() if isinstance(each, Counted)}
     document, events = await reading(log, counts)
     assert (document.text("body"), reasons(events)) == ("abc", [REVOKED])
+
+
+async def test_what_is_in_a_snapshot_that_names_no_links_counts_by_its_seqs() -> None:
+    elements, snapshots = abc(), RiggedSnapshots()
+    log = logged(elements)
+    await (await opened(log, ALICE, snapshot_store=snapshots)).snapshot()
+    assert isinstance(snapshots.document, dict)
+    content = {name: snapshots.document[name] for name in ("state", "uptoTs", "writerSeq")}
+    del content["state"]["x"]["heads"]
+    snapshots.document = signed_snapshot({**content, "producedBy": ALICE.public_key}, ALICE)
+    put_in(log, forged("X", seq=1, prev=link_of(elements[2]), session="t"))
+    owner = await opened(log, ALICE, snapshot_store=snapshots, posture="trust")
+    counts = owner.counted(BOB.public_key)
+    assert (counts["s"], type(counts["t"])) == (3, Counted)
+    put_in(log, forged("Y", seq=2, prev=link_of(elements[0])))
+    for store in (None, snapshots):
+        document, events = await reading(log, counts, snapshot_store=store, posture="trust")
+        assert (document.text("body"), reasons(events)) == ("abcX", [REVOKED])
 
 
 async def test_it_is_known_whether_all_that_was_read_counts() -> None:
@@ -338,7 +360,10 @@ async def test_no_op_divides_those_who_read_before_a_revocation_from_those_after
 ) -> None:
     carols = f"{CAROL.public_key}:s"
     log, snapshots = RiggedLog(), RiggedSnapshots()
-    ops = [Insert("body", carols, 1020, BOBS, named, "C"), Remove("body", carols, 1021, BOBS, 5)]
+    ops: list[Run] = [
+        Insert("body", carols, 1020, BOBS, named, "C"),
+        Remove("body", carols, 1021, BOBS, 5),
+    ]
     put_in(log, write_packed(CAROL, ops))
     put_in(log, write_packed(BOB, [Insert("body", BOBS, 5, "", 0, "bob")]))
     revoked: dict[str, Counts] = {}

@@ -592,10 +592,9 @@ class WalDocument:
     def counted(self, author: str) -> Counts:
         """What was read of an author, for others to go on counting it after they were revoked."""
         self._opened()
-        base = self._base
-        is_linked = base is None or author in base.heads
-        covered = {} if is_linked or base is None else counted_in(base.seqs or {}, author)
-        return self._log.counted(author, counted_in(self.marks.seqs, author), covered)
+        seqs, base = counted_in(self.marks.seqs, author), self._base
+        are_heads_known = base is None or author in base.heads
+        return self._log.counted(author, seqs, are_heads_known=are_heads_known)
 
     def counts_all(self, author: str) -> bool:
         """Whether everything that was read of an author counts, for sure."""

@@ -657,7 +657,7 @@ class DocumentLog:
         if link in counted.links:
             return
         if counted.are_named(session or ""):
-            raise _UnlinkedError
+            raise _RevokedError if session is None else _UnlinkedError
         if self.tracker.has(author, session, seq):
             raise _RevokedError
         # It may have to be tried again, once it was counted.
@@ -735,31 +735,33 @@ class DocumentLog:
                 yield element.author, link, candidate.header.prev
 
     def counted(
-        self, author: str, seqs: Mapping[str, int], unlinked: Mapping[str, int]
+        self, author: str, seqs: Mapping[str, int], *, are_heads_known: bool
     ) -> dict[str, int | Counted]:
         """What was read of an author, as a roster says that it counts.
 
         Args:
             author: The author.
             seqs: The highest seq by session.
-            unlinked: Those of sessions whose links are not known.
+            are_heads_known: Whether what the log starts from, if anything, names the author's
+                newest elements.
         """
-        ends = {head.session: head for head in sorted(self.heads.get(author, ()))}
+        links = {(head.session, head.seq): head.link for head in self.heads.get(author, ())}
         counters = self.crdt.inserted_by(author)
         counts: dict[str, int | Counted] = {}
         for session, seq in seqs.items():
-            end = ends.get(session)
-            link = end.link if end is not None and end.seq == seq else None
-            if not session:
-                # Who has sessions counts by author as well, for peers who know none.
-                if author in self.sessionless or self.base is not None:
-                    counts[session] = Counted(seq, None, max(counters.values(), default=0))
-            elif link is None and unlinked.get(session, 0) >= seq:
-                counts[session] = seq
+            replica, link = f"{author}:{session}", links.get((session, seq))
+            if session:
+                is_led_up_to = are_heads_known or self.ledger.has_replica(replica)
             else:
-                counts[session] = Counted(seq, link, counters.get(f"{author}:{session}", 0))
+                # Whoever has sessions may count by author as well, for peers who know none; then
+                # the sessions tell what counts. What the log starts from does not say so.
+                is_led_up_to = author not in self.sessionless and self.base is None
+            if link is not None or is_led_up_to:
+                counts[session] = Counted(seq, link, counters.get(replica, 0))
+            else:
+                counts[session] = seq
         for replica, counter in counters.items():
-            # Version 1 may stamp with another session than the one that counts the element.
+            # Version 1 may stamp with another session than the one that counts the element, if any.
             counts.setdefault(replica.partition(":")[2], Counted(0, None, counter))
         return counts
 

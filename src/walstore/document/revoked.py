@@ -10,7 +10,8 @@
   does; until that is known, it waits.
 - Where no links are named, by an older roster or of a peer that counts by author, the seqs have to
   do: the first element with a seq counts, and no other.
-- An empty session stands for the elements of a peer that counts by author.
+- An empty session stands for the elements of a peer that counts by author; with a bare seq if any
+  of them have no session.
 - What others wrote after an element that does not count is kept, near where it was; see
   `walstore.crdt.collection`. Up to the counter that is named, an element may still come, and is
   waited for: so it makes no difference whether somebody was revoked before it was read, or after.
@@ -95,9 +96,8 @@ def counted_counter(revoked: Revoked, replica: str) -> int:
     counts = revoked(author)
     if counts is None:
         return COUNTER_MAX
-    # A peer that counts by author may stamp with any session.
-    either = [counts.get(session, 0), counts.get("", 0)]
-    return max(0 if isinstance(each, int) else each.counter for each in either)
+    counted = counts.get(session, 0)
+    return 0 if isinstance(counted, int) else counted.counter
 
 
 class CountedLinks:
@@ -127,7 +127,7 @@ class CountedLinks:
 
     def are_named(self, session: str) -> bool:
         """Whether links tell what counts of a session."""
-        return bool(session) and isinstance(self.counts.get(session), Counted)
+        return isinstance(self.counts.get(session), Counted)
 
     def pass_over(self, highest: Callable[[str], int]) -> None:
         """Wait for nothing of sessions that were read as far as they count."""

@@ -98,7 +98,7 @@ class Counted(NamedTuple):
     Attributes:
         seq: The highest seq.
         link: The link of the element with it; None where another session goes on from there, whose
-            link leads back to it, and where a peer counts by author.
+            link leads back to it, and of a count by author.
         counter: The highest counter of the list elements that the session has inserted.
     """
 
