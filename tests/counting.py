@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from _typeshed import TraceFunction
 
 
 def calls_of(work: Callable[[], object]) -> int:
@@ -26,7 +31,7 @@ def steps_of(work: Callable[[], object]) -> int:
     """How many lines something runs through; each turn of a loop counts."""
     count = 0
 
-    def counted(frame: object, event: str, argument: object) -> object:
+    def counted(frame: FrameType, event: str, argument: object) -> TraceFunction:
         nonlocal count
         count += event == "line"
         return counted

@@ -14,6 +14,7 @@ from tests.oracle import Oracle
 from tests.strategies import randoms
 from walstore.crdt import Run, WalCrdt, Writer, to_ops
 from walstore.crdt.nodes import NodeSequence
+from walstore.crdt.packed_state import StateTooLargeError
 from walstore.crdt.placeholders import Awaited, normal
 from walstore.crdt.runs import Insert, Remove
 from walstore.errors import MalformedError
@@ -157,3 +158,37 @@ def test_what_is_awaited_is_read_with_care(awaited: list[Any]) -> None:
     with pytest.raises(MalformedError):
         crdt.import_packed([1, [], [], [["l", [node], awaited]], [], 99])
     assert crdt.names() == []
+
+
+@given(randoms())
+def test_of_two_placeholders_the_older_clock_stays(rng: random.Random) -> None:
+    left, right = random_runs(rng), random_runs(rng)
+    one, other = folded(left), folded(right)
+    one.join(folded(right))
+    other.join(folded(left))
+    for crdt in (one, other):
+        (again := WalCrdt()).import_state(crdt.export_state())
+        assert again.is_same(crdt)
+    expected: dict[str, tuple[int, str]] = {}
+    for nodes in (folded(runs).export_state()["lists"].get("l", []) for runs in (left, right)):
+        for node in nodes:
+            if node["pending"]:
+                clock = node["clock"]["c"], node["clock"]["r"]
+                expected[node["id"]] = min(clock, expected.get(node["id"], clock))
+    for crdt in (one, other):
+        for node in crdt.export_state()["lists"].get("l", []):
+            if node["pending"]:
+                assert expected[node["id"]] == (node["clock"]["c"], node["clock"]["r"])
+
+
+def test_a_state_may_await_more_than_anybody_could_spell_out() -> None:
+    crdt, joined = WalCrdt(), WalCrdt()
+    crdt.import_packed([1, [], [], [["l", [], [["x", "b", [1, 2**50, 2**50]]]]], [], 2**52])
+    joined.fold_runs([Insert("l", "x", 7, "", 0, "v"), Remove("l", "a", 1, "x", 5, 2)])
+    joined.join(crdt)
+    joined.join(crdt.clone())
+    crdt.join(joined)
+    assert crdt.is_same(joined)
+    assert crdt.text("l") == ""
+    with pytest.raises(StateTooLargeError):
+        crdt.export_state()

@@ -315,6 +315,9 @@ class WalCrdt:
         """The full state in the version-1 format, nodes in order of arrival.
 
         Maps, which version 1 does not know, are in the extension member `x`.
+
+        Raises:
+            StateTooLargeError: It would be far longer than what anybody can read.
         """
         return exchange.export_state(self._registers, self.lists, self._maps)
 

@@ -16,6 +16,7 @@ from walstore.crdt.maps import ObservedRemoveMap
 from walstore.crdt.nodes import Node, NodeSequence
 from walstore.crdt.ops import Json, fresh
 from walstore.crdt.packed_sequence import PackedSequence
+from walstore.crdt.packed_state import StateTooLargeError
 from walstore.crdt.placeholders import Awaited, normal
 from walstore.crdt.registers import Registers
 from walstore.crdt.sequence import RunSequence
@@ -25,6 +26,10 @@ from walstore.errors import MalformedError
 Sequence = RunSequence | NodeSequence | PackedSequence
 Lists = dict[str, Sequence]
 Maps = dict[str, ObservedRemoveMap]
+
+# Placeholders that are spelled out in a version-1 state, at a hundred bytes and more each: such a
+# state is at the limit of what a snapshot may be.
+SPELLED_MAX: Final = 2**19
 
 # Peers can neither show nor export a register or list of this name, so nobody does.
 IGNORED_NAME: Final = "__proto__"
@@ -41,7 +46,12 @@ class Content(NamedTuple):
 
 
 def export_state(registers: Registers, lists: Lists, maps: Maps) -> dict[str, Any]:
-    """The version-1 state."""
+    """The version-1 state.
+
+    Raises:
+        StateTooLargeError: It would be far longer than what anybody can read.
+    """
+    _check_spelling(lists)
     state: dict[str, Any] = {
         "v": 1,
         "regs": {name: _register_entry(entry) for name, entry in registers.entries.items()},
@@ -53,6 +63,13 @@ def export_state(registers: Registers, lists: Lists, maps: Maps) -> dict[str, An
     if maps:
         state["x"] = {"maps": _map_entries(maps)}
     return state
+
+
+def _check_spelling(lists: Lists) -> None:
+    """Refuse to spell out placeholders that nobody could have written one by one."""
+    sequences = [each for each in lists.values() if isinstance(each, NodeSequence)]
+    if sum([awaited.size for each in sequences for awaited in each.awaited]) > SPELLED_MAX:
+        raise StateTooLargeError
 
 
 def canonical_parts(registers: Registers, lists: Lists, maps: Maps) -> dict[str, Any]:

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from walstore.crdt.ids import element_id, parse_element_id
@@ -144,11 +144,7 @@ class NodeSequence:
         for awaited in ranges:
             if self.awaited.overlaps(awaited):
                 return False
-            lowest = 0 if awaited.step == 1 else awaited.size - 1
-            awaited.number = self._arrivals + lowest
-            self._arrivals += awaited.size
-            self.high = max(self.high, awaited.highest())
-            self.awaited.add(awaited)
+            self._await(awaited)
         clocks = map(parse_element_id, self.nodes)
         return not any(
             clock is not None and self.awaited.find(clock[1], clock[0]) for clock in clocks
@@ -178,22 +174,26 @@ class NodeSequence:
             if node is not None:
                 self._delete(node)
             if node is not None or self.awaited.find(run.target_replica, target) is not None:
-                self._await(run, start, offset)
+                self._await_removed(run, start, offset)
                 start = offset + 1
-        self._await(run, start, run.size)
+        self._await_removed(run, start, run.size)
 
     def join(self, other: NodeSequence) -> None:
         """Take in every node of another list."""
         for node in other.nodes.values():
-            if node.pending:
-                self._join_placeholder(node)
+            awaited = _as_awaited(node)
+            if awaited is not None:
+                self._join_awaited(awaited)
                 continue
-            self.insert(node.id, node.after, node.counter, node.replica, fresh(node.value))
+            known = self.nodes.get(node.id)
+            if not node.pending:
+                self.insert(node.id, node.after, node.counter, node.replica, fresh(node.value))
+            elif known is not None:
+                self._join_clock(known, (node.counter, node.replica))
             if node.deleted:
                 self.remove(node.id, node.counter, node.replica)
         for awaited in other.awaited:
-            for node in _placeholders(awaited):
-                self._join_placeholder(node)
+            self._join_awaited(awaited)
 
     def insert(self, id: str, after: str, counter: int, replica: str, value: Any) -> None:
         """Fold one insert."""
@@ -305,26 +305,24 @@ class NodeSequence:
             node.deleted = True
             self._live = None
 
-    def _await(self, run: Remove, start: int, end: int) -> None:
+    def _await_removed(self, run: Remove, start: int, end: int) -> None:
         """Hold the place of what a remove names from an offset to another: none of it is here."""
-        size = end - start
-        if not size:
+        if start == end:
             return
         # Of a range that goes down, the last one has the lowest id.
         lowest = start if run.step == 1 else end - 1
-        self.awaited.add(
-            Awaited(
-                run.target_replica,
-                run.target_counter + lowest * run.step,
-                size,
-                run.replica,
-                run.counter + lowest,
-                run.step,
-                self._arrivals + lowest - start,
-            )
+        target, counter = run.target_counter + lowest * run.step, run.counter + lowest
+        self._await(
+            Awaited(run.target_replica, target, end - start, run.replica, counter, run.step, 0)
         )
-        self._arrivals += size
-        self.high = max(self.high, run.counter + end - 1)
+
+    def _await(self, awaited: Awaited) -> None:
+        """Take in placeholders, none of which is here, as the next to arrive."""
+        lowest = 0 if awaited.step == 1 else awaited.size - 1
+        awaited.number = self._arrivals + lowest
+        self._arrivals += awaited.size
+        self.awaited.add(awaited)
+        self.high = max(self.high, awaited.highest())
         self._is_odd = True
         if self._missing:
             # Something may hang on one of them, and show from now on.
@@ -340,18 +338,38 @@ class NodeSequence:
         self._order = self._live = None
         return node
 
-    def _join_placeholder(self, node: Node) -> None:
-        """Take in a placeholder of another list; of two the older clock stays."""
-        known, target = self.nodes.get(node.id), parse_element_id(node.id)
-        if known is not None and known.pending and _age(node) < _age(known):
-            known.counter, known.replica = node.counter, node.replica
+    def _join_awaited(self, theirs: Awaited) -> None:
+        """Take in placeholders of another list."""
+        start = theirs.first
+        for counter, node in [*self._met(theirs), (theirs.end, None)]:
+            if start < counter:
+                for part in self.awaited.give_way(theirs.part(start, counter)):
+                    self._await(part)
+            if node is not None:
+                self._join_clock(node, theirs.clock_of(counter))
+                self._delete(node)
+            start = counter + 1
+
+    def _met(self, awaited: Awaited) -> list[tuple[int, Node]]:
+        """The nodes of a range of ids, by their counters."""
+        if awaited.size > len(self.nodes):
+            clocks = [(parse_element_id(id), node) for id, node in self.nodes.items()]
+            met = [
+                (clock[0], node)
+                for clock, node in clocks
+                if clock is not None and clock[1] == awaited.replica
+            ]
+            met.sort(key=itemgetter(0))
+            return [each for each in met if awaited.first <= each[0] < awaited.end]
+        counters = range(awaited.first, awaited.end)
+        found = [(each, self.nodes.get(element_id(each, awaited.replica))) for each in counters]
+        return [(counter, node) for counter, node in found if node is not None]
+
+    def _join_clock(self, node: Node, clock: tuple[int, str]) -> None:
+        """Of two placeholders the older clock stays, whichever side it comes from."""
+        if node.pending and clock < (node.counter, node.replica):
+            node.counter, node.replica = clock
             self._order = self._live = None
-        elif known is None and target is not None:
-            mine = self.awaited.find(target[1], target[0])
-            if mine is not None and (node.counter, node.replica) < mine.clock_of(target[0]):
-                self.awaited.take(target[1], target[0])
-        if node.deleted:
-            self.remove(node.id, node.counter, node.replica)
 
     def _put(self, node: Node) -> None:
         """Put a new node into the order, if it is known and that is simple."""

@@ -34,11 +34,12 @@ STATE_REMOVED_MAX = 2**24
 
 
 class StateTooLargeError(UsageError):
-    """The state is larger than what a reader accepts as one packed state."""
+    """The state is larger than what a reader accepts as one state."""
 
     def __init__(self) -> None:
         super().__init__(
-            f"more than {STATE_PIECES_MAX} pieces or {STATE_REMOVED_MAX} removed elements"
+            f"more than {STATE_PIECES_MAX} pieces or {STATE_REMOVED_MAX} removed elements, or too "
+            "many that were removed before they came to be spelled out"
         )
 
 

@@ -131,18 +131,52 @@ class Placeholders:
         found = self.find(replica, counter)
         if found is None:
             return None
-        firsts, ranges = self._firsts[replica], self._ranges[replica]
+        self._cut_out(found, counter, counter + 1)
+        return found.part(counter, counter + 1)
+
+    def give_way(self, theirs: Awaited) -> list[Awaited]:
+        """Let go of those ids of a range that have a newer clock here; what to add of the range."""
+        parts: list[Awaited] = []
+        start = theirs.first
+        while start < theirs.end:
+            mine = self._from(theirs.replica, start)
+            stop = theirs.end if mine is None else min(mine.first, theirs.end)
+            if mine is None or start < stop:
+                parts.append(theirs.part(start, stop))
+                start = stop
+                continue
+            end = min(mine.end, theirs.end)
+            is_older = theirs.clock_of(start) < mine.clock_of(start)
+            # Where both count evenly, one is the older all along, or up to where they cross.
+            while (theirs.clock_of(end - 1) < mine.clock_of(end - 1)) is not is_older:
+                end = start + (end - start) // 2
+            if is_older:
+                self._cut_out(mine, start, end)
+                parts.append(theirs.part(start, end))
+            start = end
+        return parts
+
+    def _from(self, replica: str, counter: int) -> Awaited | None:
+        """The range that holds an id, or else the next one."""
+        found = self.find(replica, counter)
+        firsts = self._firsts.get(replica, [])
+        place = bisect_left(firsts, counter)
+        if found is not None or place == len(firsts):
+            return found
+        return self._ranges[replica][place]
+
+    def _cut_out(self, found: Awaited, start: int, end: int) -> None:
+        firsts, ranges = self._firsts[found.replica], self._ranges[found.replica]
         place = bisect_left(firsts, found.first)
         rest = [
-            found.part(first, end)
-            for first, end in ((found.first, counter), (counter + 1, found.end))
-            if first < end
+            found.part(first, past)
+            for first, past in ((found.first, start), (end, found.end))
+            if first < past
         ]
         firsts[place : place + 1] = [each.first for each in rest]
         ranges[place : place + 1] = rest
         if not firsts:
-            del self._firsts[replica], self._ranges[replica]
-        return found.part(counter, counter + 1)
+            del self._firsts[found.replica], self._ranges[found.replica]
 
     def copy(self) -> Placeholders:
         """An independent copy."""
