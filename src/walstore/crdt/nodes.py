@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from operator import attrgetter, itemgetter
-from typing import Any
+from typing import Any, Final
 
 from walstore.crdt.ids import element_id, parse_element_id
 from walstore.crdt.ops import fresh
@@ -21,6 +21,9 @@ from walstore.crdt.placeholders import Awaited, Placeholders
 from walstore.crdt.runs import Insert, Remove, Values, is_character
 from walstore.crdt.sequence import RunSequence
 from walstore.crdt.tree import SPAN_SIZE_MAX, Rows, Span, SpanRow
+
+# Anchors that are searched in the order, which is long, before it is walked afresh instead.
+SEARCHES_MAX: Final = 8
 
 
 class Node:
@@ -68,6 +71,7 @@ class NodeSequence:
         "_missing",
         "_order",
         "_place",
+        "_searches",
         "awaited",
         "high",
         "nodes",
@@ -84,10 +88,11 @@ class NodeSequence:
         self._order: list[Node] | None = None
         self._live: list[Node] | None = None
         # With the order: the anchors that are not there, whether the shape is known to be broken,
-        # and where in it the newest node was put.
+        # where in it the newest node was put, and how often that was searched since it was read.
         self._missing: set[str] = set()
         self._is_odd = False
         self._place = 0
+        self._searches = 0
         for node in {node.id: node for node in nodes}.values():
             if _as_awaited(node) is not None:
                 self.remove(node.id, node.counter, node.replica)
@@ -387,7 +392,11 @@ class NodeSequence:
                 return
             if self._place < len(order) and order[self._place] is anchor:
                 place = self._place + 1
+            elif self._searches == SEARCHES_MAX:
+                self._order = self._live = None
+                return
             else:
+                self._searches += 1
                 try:
                     place = order.index(anchor) + 1
                 except ValueError:
@@ -398,6 +407,7 @@ class NodeSequence:
 
     def _walk(self) -> list[Node]:
         """The nodes that the head reaches, depth first, newest sibling first."""
+        self._searches = 0
         if self._order is None:
             children: dict[str, list[Node]] = {}
             for node in self.nodes.values():
