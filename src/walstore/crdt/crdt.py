@@ -369,6 +369,9 @@ class WalCrdt:
 
         It is the format's: registers and lists. Maps, an extension, take part if there are any,
         unless they are left out for comparing with a peer that does not know them.
+
+        Raises:
+            StateTooLargeError: It would be far longer than what anybody can read.
         """
         own = self._maps if maps else {}
         return canonical_text(exchange.canonical_parts(self._registers, self.lists, own))
