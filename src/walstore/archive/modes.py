@@ -138,7 +138,7 @@ class FoldedTable:
         if manifest is not None and events:
             # Events that left no row, such as those of a document that is deleted again, do not
             # move the head: what lies between is in no row, and not among these events either.
-            first = events[0].seq - 1
+            first = max(since, events[0].seq - 1)
         rows = await self._rows_of({event.document for event in events}, manifest)
         found, reports = await self._folder.window(events, rows, since=first, to=to)
         self._tell(reports)
