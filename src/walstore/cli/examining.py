@@ -161,7 +161,7 @@ def _document(document: KnownDocument) -> Iterator[Finding]:
     advice = f"walstore sync {document.name}" if checked.unsent and document.relay else ""
     yield Finding("ok", what, found, advice)
     for left in unsent_files(document.file):
-        advice = f"walstore verify {left} says what is in it"
+        advice = f"walstore restore {document.name} brings them back"
         yield Finding("note", what, f"edits were saved from a damaged file: {left}", advice)
 
 

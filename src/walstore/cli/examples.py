@@ -81,6 +81,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "walstore verify note.db",
         "walstore verify archive/ --prefix notes/",
     ),
+    "restore": ("walstore restore notes",),
     "compact": (
         "walstore compact notes --dry-run",
         "walstore compact notes",

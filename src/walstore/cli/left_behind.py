@@ -24,8 +24,8 @@ def tell_left_behind(document: KnownDocument) -> None:
     unsent, damaged = unsent_files(document.file), _damaged_files(document.file)
     if unsent:
         note(
-            f"{unsent[0]} holds unsent edits of a file that was damaged; `walstore verify` checks"
-            " it; move it away when it is of no use"
+            f"{unsent[0]} holds unsent edits of a file that was damaged; bring them back: walstore"
+            f" restore {document.name}"
         )
     elif damaged:
         note(

@@ -53,6 +53,7 @@ COMMANDS = {
     "join": Command("walstore.cli.join", "net", "open what you were invited to"),
     "revoke": Command("walstore.cli.revoke", "net", "end somebody's membership"),
     "verify": Command("walstore.cli.verify", "", "check every signature"),
+    "restore": Command("walstore.cli.restore", "", "bring back what a damaged file left"),
     "compact": Command("walstore.cli.compact", "net", "sign a snapshot for all"),
     "inspect": Command("walstore.cli.inspect", "textual", "look at a document or a relay"),
     "doctor": Command("walstore.cli.doctor", "", "find out what is wrong here"),

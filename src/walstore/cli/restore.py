@@ -1,0 +1,87 @@
+"""`walstore restore`: bring back what was saved of a file that was damaged.
+
+- What was signed goes back among what is unsent, byte for byte: what the log holds already is
+  noticed and let go of, however often it is brought back.
+- What was not signed yet stays where it was saved. Where its session stood may be lost with the
+  file, and a session that counted again from 1 would contradict itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from pathlib import Path
+
+from walstore.cli.arguments import document_parser, parsed
+from walstore.cli.documents import KnownDocument, find_document
+from walstore.cli.identities import find_identity
+from walstore.cli.output import many, note, put_json
+from walstore.cli.waiting import in_turn
+from walstore.errors import WalStoreError
+from walstore.local import LocalFile, OutboxBody, Unsent, read_unsent, unsent_files
+from walstore.signed.author import Domain, SigningFrame, verify_bytes
+
+
+class NothingSavedError(WalStoreError):
+    """No file of unsent edits lies beside a document."""
+
+    def __init__(self, document: KnownDocument) -> None:
+        super().__init__(f"nothing was saved of a damaged file of {document.name}")
+
+
+def parser() -> ArgumentParser:
+    """What `walstore restore` takes."""
+    return document_parser(
+        "restore",
+        "Bring back the unsent edits that were saved when the document's file was found damaged.",
+    )
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Carry out `walstore restore …`; the exit code."""
+    flags = parsed(parser(), arguments)
+    document = find_document(flags.document)
+    saved = [(file, read_unsent(file)) for file in unsent_files(document.file)]
+    if not saved:
+        raise NothingSavedError(document)
+    bodies = [body for _, unsent in saved for body in _signed(document, unsent)]
+    restored = asyncio.run(_put_back(document, bodies))
+    note(f"brought back {many(restored, 'commit')} of {document.name}")
+    for file, unsent in saved:
+        _tidy(file, unsent)
+    if flags.json:
+        put_json({"name": document.name, "restored": restored})
+    return 0
+
+
+def _signed(document: KnownDocument, unsent: Unsent) -> list[OutboxBody]:
+    """What a relay would take: signed, and for this document."""
+    frame = SigningFrame(Domain.APPEND, document.key)
+    return [
+        body
+        for body in unsent.pending.bodies
+        if verify_bytes(body.author, frame.around(body.canonical), body.signature)
+    ]
+
+
+async def _put_back(document: KnownDocument, bodies: Sequence[OutboxBody]) -> int:
+    author = find_identity(document.identity).identity.public_key
+
+    async def open_file() -> LocalFile:
+        return LocalFile.open(document.file, document_key=document.key, author=author)
+
+    with await in_turn(document.file, open_file) as local:
+        known = {body.link for body in local.pending().bodies}
+        missing = {body.link: body for body in bodies if body.link not in known}
+        local.replace((), list(missing.values()))
+        local.sync()
+    return len(missing)
+
+
+def _tidy(file: Path, unsent: Unsent) -> None:
+    """Let nobody be told again of what is back; what is not is said."""
+    if left := len(unsent.pending.recorded) + unsent.unreadable:
+        note(f"{many(left, 'edit')} in {file} cannot be brought back: never signed, or damaged")
+    else:
+        file.replace(file.with_name(file.name.replace(".unsent-", ".restored-")))
