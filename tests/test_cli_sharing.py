@@ -17,6 +17,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
 from tests.cli_process import WAIT_S, Forker, Home, forking, relay_of
+from walstore.local.guard import Guard
 
 NOBODY = "ws://127.0.0.1:1"
 
@@ -228,6 +229,27 @@ def test_following_keeps_a_document_in_step_and_leaves_it_to_others(
     assert json.loads(following.out.line() or "null")["sent"] == 1
     assert bo.ok("get", "notes", "body", "--sync").out == "lake\n"
     assert following.end(signal.SIGINT) == 0
+
+
+def test_a_file_is_put_back_in_its_turn_and_over_nobody_elses(ada: Home, relay: str) -> None:
+    ada.ok("init", "vault", "--sealed", "--relay", relay)
+    ada.ok("set", "vault", "title", "Secret", "--sync")
+    for file in ada.file("vault").parent.glob("log.db*"):
+        file.unlink()
+    guard = Guard.acquire(ada.file("vault"))
+    syncing = ada.start("sync", "vault")
+    try:
+        assert "waiting for another program" in (syncing.err.line() or "")
+        assert not ada.file("vault").exists()
+    finally:
+        guard.close()
+    assert syncing.wait() == 0
+    assert ada.ok("get", "vault", "title").out == "Secret\n"
+    assert {file.name for file in ada.file("vault").parent.iterdir()} == {
+        "document.json",
+        "log.db",
+        "log.db.lock",
+    }
 
 
 @asynccontextmanager

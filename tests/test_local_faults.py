@@ -621,6 +621,35 @@ def test_a_damaged_log_stays_where_it_is_if_there_is_no_room_to_set_it_aside(pat
     assert path.with_name("notes.wal.damaged-1-wal").read_bytes() == before
 
 
+def test_a_call_that_is_done_does_not_fail_because_the_log_cannot_be_looked_at(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("walstore.local.database._CALLS_PER_LOOK", 1)
+
+    def fail(handle: int) -> os.stat_result:
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+
+    with open_file(path) as file:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fstat", fail)
+            number = file.record("s", b"first")
+            file.seal("s", number, [body("s", 1, [b"first"])])
+        file.seal("s", file.record("s", b"second"), [body("s", 2, [b"second"])])
+        assert [one.seq for one in file.pending().bodies] == [1, 2]
+
+
+def test_a_number_is_used_once_whatever_interrupts(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_file(path) as file:
+        with monkeypatch.context() as patched:
+            patched.setattr("walstore.local.database._CALLS_PER_LOOK", None)
+            with pytest.raises(TypeError):
+                file.record("s", b"first")
+        file.record("s", b"second")
+        assert [edit.packed for edit in file.pending().recorded] == [b"first", b"second"]
+
+
 def test_after_a_failed_sync_the_next_one_does_not_trust_the_log(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,11 +3,14 @@
 - A store takes an owner without a file for one who begins the document, and makes a new key; what
   was sealed with the old one could then be read by nobody. So the key is fetched first: the relay
   has it, wrapped for the owner.
-- The new file is made beside its place, and is there once the key is in it.
+- The new file is made in a directory of its own beside its place, and is there once the key is in
+  it; whoever puts it there holds the lock of that place, so nobody's file is written over.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from walstore import net
@@ -16,13 +19,12 @@ from walstore.cli.output import note
 from walstore.cli.waiting import in_turn
 from walstore.errors import StorageError
 from walstore.local import LocalFile
+from walstore.local.guard import Guard
 from walstore.signed.identity import Identity
 from walstore.store.sharing import Sharing
 
 if TYPE_CHECKING:
     from walstore.net import WebSocketTransport
-
-_PARTS = ("", "-wal", "-shm", ".lock")
 
 
 class KeyGoneError(StorageError):
@@ -62,14 +64,9 @@ async def restore_key(
 async def _restore(
     document: KnownDocument, identity: Identity, transport: WebSocketTransport
 ) -> None:
-    draft = document.file.with_name(f"{document.file.name}.restored")
-
-    async def open_draft() -> LocalFile:
-        return LocalFile.open(draft, document_key=document.key, author=identity.public_key)
-
-    local = await in_turn(draft, open_draft)
-    try:
-        with local:
+    with TemporaryDirectory(prefix=".restored-", dir=document.directory) as directory:
+        draft = Path(directory) / document.file.name
+        with LocalFile.open(draft, document_key=document.key, author=identity.public_key) as local:
             sharing = Sharing(
                 document.key,
                 identity=identity,
@@ -81,9 +78,14 @@ async def _restore(
             await sharing.refresh()
         if sharing.keys is None:
             raise KeyGoneError(document, "the relay does not have it; put back a copy")
-        # Another command may have been faster, and may be at work with it.
-        if not document.file.exists():
-            draft.rename(document.file)
+        await in_turn(document.file, lambda: _put(draft, document.file))
+
+
+async def _put(draft: Path, place: Path) -> None:
+    guard = Guard.acquire(place)
+    try:
+        # Another command may have been faster.
+        if not place.exists():
+            draft.rename(place)
     finally:
-        for part in _PARTS:
-            draft.with_name(draft.name + part).unlink(missing_ok=True)
+        guard.close()

@@ -32,8 +32,8 @@ from walstore.local.faults import (
     SQLITE_ERRORS,
     DamageFoundError,
     LocalFileClosedError,
-    LocalFileFailedError,
-    LocalFileFullError,
+    LocalFileDamagedError,
+    LocalFileError,
     fault_of,
     fault_of_system,
 )
@@ -215,10 +215,16 @@ class Database:
 
     def _bound_log(self) -> None:
         self._calls += 1
-        if self._calls % _CALLS_PER_LOOK == 0 and self._log_bytes() >= LOG_BYTES_MAX:
-            # The call itself is done. Where there is no room to copy, the log grows on.
-            with suppress(LocalFileFullError, LocalFileFailedError):
+        if self._calls % _CALLS_PER_LOOK:
+            return
+        try:
+            if self._log_bytes() >= LOG_BYTES_MAX:
                 self._copy_log()
+        except LocalFileDamagedError:
+            raise
+        except LocalFileError:
+            # The call itself is done. Where there is no room to copy, the log grows on.
+            pass
 
     def _log_bytes(self) -> int:
         with self.call():

@@ -65,10 +65,10 @@ class Queue:
         """Append an edit and return its number, greater than all before it."""
         if len(packed) > RECORDED_BYTES_MAX or len(session) > SESSION_SIZE_MAX:
             raise NotStorableError("an edit", "it, or the name of its session, is too large")
-        number = self._number + 1
+        # First of all: whatever interrupts what follows, nobody uses a number twice.
+        number = self._number = self._number + 1
         row = recorded_row(number, session, packed)
         self._database.execute("INSERT INTO recorded VALUES (?, ?, ?, ?)", row)
-        self._number = number
         return number
 
     def seal(self, session: str, upto: int, bodies: Sequence[OutboxBody]) -> None:
