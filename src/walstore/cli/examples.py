@@ -81,7 +81,10 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "walstore verify note.db",
         "walstore verify archive/ --prefix notes/",
     ),
-    "restore": ("walstore restore notes",),
+    "restore": (
+        "walstore restore notes",
+        "walstore restore notes --json",
+    ),
     "compact": (
         "walstore compact notes --dry-run",
         "walstore compact notes",
