@@ -197,7 +197,7 @@ def damaged(file: Path, word: bytes) -> bytes:
     raw = bytearray(file.read_bytes())
     raw[raw.rindex(word)] ^= 1
     file.write_bytes(raw)
-    return raw
+    return bytes(raw)
 
 
 def test_what_was_saved_of_a_damaged_file_is_brought_back_once(ada: Home) -> None:
