@@ -156,6 +156,7 @@ async def check_signatures(log: MemoryLog) -> None:
     for event in page.events:
         assert event.payload is not None
         content = parse(event.payload)
+        assert isinstance(content, dict)
         if event.kind == "element":
             assert verify_append(event.document, content, event.author, event.signature), event
         else:

@@ -578,12 +578,14 @@ class Torn(NamedTuple):
     whole: bytes
     frame_bytes: int
 
-    def left(self, path: Path, wal: bytes, **others: bytes) -> None:
+    def left(self, path: Path, wal: bytes, lock: bytes | None = None) -> None:
         """Leave behind what a power cut does."""
         for each in path.parent.iterdir():
             each.unlink()
-        for name, content in {**self.files, "relay.db-wal": wal, **others}.items():
+        for name, content in {**self.files, "relay.db-wal": wal}.items():
             path.with_name(name).write_bytes(content)
+        if lock is not None:
+            path.with_name("relay.db-lock").write_bytes(lock)
 
     def ends(self) -> list[int]:
         """Where a frame of the last commit begins or ends."""
@@ -596,7 +598,7 @@ class Torn(NamedTuple):
         """Where to cut it off: around the end of each frame, and in so many places between them."""
         tail = range(len(self.answered), len(self.whole) + 1)
         around = {end + by for end in self.ends() for by in (-1, 0, 1)}
-        between = tail[:: max(1, len(tail) // cuts)] if cuts else ()
+        between = tail[:: max(1, len(tail) // cuts)] if cuts else tail[:0]
         return sorted(each for each in {*around, *between} if each in tail)
 
 
@@ -679,7 +681,7 @@ async def test_a_lock_file_that_a_power_cut_has_emptied_keeps_nobody_out(
 ) -> None:
     amid = await torn(path, 5)
     for length in amid.ends():
-        amid.left(path, amid.whole[:length], **{"relay.db-lock": lock})
+        amid.left(path, amid.whole[:length], lock)
         await assert_goes_on(path, 5, has_torn=length == len(amid.whole))
 
 
