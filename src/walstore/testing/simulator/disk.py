@@ -4,7 +4,7 @@
   the rest any part: sectors are written in any order, and the last ones may be torn.
 - What SQLite syncs by itself is known from what it is told to do: it syncs when it copies its log
   into the database, and it begins a log only after the one before is safe.
-- A full disk refuses to take more. A disk may also fail at any statement: then the process is gone.
+- A full disk refuses to take more. The disk of a process that is gone takes and gives nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -32,9 +31,6 @@ class Disk:
         self.is_full = False
         # Whether its process is gone.
         self.is_dead = False
-        # After how many statements the process dies, and what is done then.
-        self.dies_in: int | None = None
-        self.on_death: Callable[[], None] = lambda: None
         # What would survive a power cut of each write-ahead log.
         self._synced: dict[str, bytes] = {}
 
@@ -54,11 +50,6 @@ class Disk:
         Raises:
             sqlite3.OperationalError: There is no room, or no disk any more.
         """
-        if self.dies_in is not None and not self.is_dead:
-            self.dies_in -= 1
-            if self.dies_in < 0:
-                self.is_dead = True
-                self.on_death()
         if self.is_dead:
             raise _failed("disk I/O error", sqlite3.SQLITE_IOERR)
         if self.is_full and statement.lstrip().upper().startswith(_WRITES):
