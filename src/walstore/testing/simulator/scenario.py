@@ -24,6 +24,12 @@ _FAULT_STEPS = {
 }
 
 
+# How many clients and steps the longest runs have at most; and how few steps at least.
+_LONG_CLIENTS_MAX = 8
+_LONG_STEPS_MIN = 50
+_LONG_STEPS_MAX = 500
+
+
 class Step(NamedTuple):
     """One thing that somebody does, or that happens to them.
 
@@ -84,7 +90,8 @@ class Scenario:
             selection: What is left of it.
             weights: How often each action is taken.
             clients_max: How many clients there are at most.
-            steps_max: How many steps most runs have at most; one in twenty is four times as long.
+            steps_max: How many steps most runs have at most; one in twenty may have many more, and
+                more clients, too.
             pause_ms_max: How long it takes at most until the next step begins.
         """
         name = f"{level}:{seed}"
@@ -94,6 +101,10 @@ class Scenario:
         count = chance.randint(steps_max // 3, steps_max)
         if chance.random() < 0.05:
             count *= 4
+            # Some of the others have failed once, and are to be the same runs for ever.
+            if seed % 3:
+                clients = chance.randint(2, _LONG_CLIENTS_MAX)
+                count = chance.randint(_LONG_STEPS_MIN, _LONG_STEPS_MAX)
         steps = _steps(chance, rates, weights, count, pause_ms_max)
         kept = rates.without(selection.without)
         return cls(
