@@ -74,8 +74,6 @@ class DocumentClient:
         self.encryptor: Encryptor = PlainEncryptor()
         self.events: list[Event] = []
         self.sessions: list[str] = []
-        # How far the log went when the document was opened: what is above was read since.
-        self.opened_at = 0
         self.is_out = False
         self._steps: list[Step] = []
         self._aliases = Aliases()
@@ -128,12 +126,12 @@ class DocumentClient:
             self.document = document
             self.hand = Hand(self._tokens, f"{self.name}#{len(self.sessions)}")
             self.sessions.append(self.hand.session)
-            self.opened_at = document.current_checkpoint
             self._trace(self.name, "opened", document.current_checkpoint)
             return document
 
     async def _open(self, document: WalDocument) -> bool:
         for _ in range(_OPENINGS_MAX):
+            self.line.shown.clear()
             try:
                 await document.open()
             except TransportError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Mapping
 from random import Random
 
 from walstore.document import WalDocument
@@ -20,7 +21,7 @@ from walstore.sealed.native import NativeEncryptor
 from walstore.signed import Identity
 from walstore.signed.roster import Counts
 from walstore.testing.simulator.archivist import Archivist
-from walstore.testing.simulator.attacks import Attacker
+from walstore.testing.simulator.attacks import FORGED, Attacker
 from walstore.testing.simulator.document_client import POSTURES, DocumentClient, is_documented
 from walstore.testing.simulator.hub import Hub, WholeLog
 from walstore.testing.simulator.interposing import NODE, Node, System
@@ -214,6 +215,7 @@ class DocumentWorld:
             document.crdt.check()
             self._check_elements(document, client.name)
             self._check_events(client)
+        self._check_forged()
         for fault in self._tokens.faults(truth.materialize()):
             demand(False, fault)
         await self._check_archive(truth)
@@ -285,16 +287,21 @@ class DocumentWorld:
         demand(len(signatures) == len(elements), f"{name} has folded an element twice")
         forged = {element.ts for element in elements} & self._hub.forged
         demand(not forged, f"{name} has folded what was forged, at {forged}")
+        is_shown = FORGED in document.crdt.canonical_state()
+        demand(not is_shown, f"{name} shows what was forged: {document.materialize()}")
 
     def _check_events(self, client: DocumentClient) -> None:
         alarms = [event for event in client.events if not self._is_expected(event)]
         demand(not alarms, f"{client.name} raised a false alarm: {alarms[:1]}")
-        told = {event.ts for event in client.events if isinstance(event, Rejection)}
         # What a snapshot stands for may never have been read.
-        unsaid = {ts for ts in self._hub.forged if ts > client.opened_at} - told
-        if self._hub.snapshots:
-            return
+        unsaid = (self._hub.forged & client.line.shown) - rejected_in(client.events)
         demand(not unsaid, f"{client.name} was not told of what was forged, at {unsaid}")
+
+    def _check_forged(self) -> None:
+        """Whoever signs a snapshot has read what it stands for, so somebody has read everything."""
+        told = set[int]().union(*[rejected_in(client.events) for client in self._clients])
+        unsaid = self._hub.forged - told
+        demand(not unsaid, f"nobody was told of what was forged, at {unsaid}")
 
     def _is_expected(self, event: Event) -> bool:
         if self._rates.hostility not in ("", "echo"):
@@ -322,6 +329,12 @@ class DocumentWorld:
     def _check_faults(self) -> None:
         if self._faults:
             raise self._faults[0]
+
+
+def rejected_in(events: Iterable[Event]) -> set[int]:
+    """The `ts` of what was rejected."""
+    rejections = [event for event in events if isinstance(event, Rejection)]
+    return {event.ts for event in rejections if event.ts is not None}
 
 
 def _document(client: DocumentClient) -> WalDocument:

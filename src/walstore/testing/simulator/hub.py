@@ -66,6 +66,8 @@ class Hub:
     # Every element that was ever taken, by its author's hand or not; and every snapshot.
     accepted: list[RawElement] = field(default_factory=list)
     snapshots: list[tuple[int, StoredSnapshot]] = field(default_factory=list)
+    # The names of the elements, by `ts`; and the `ts` of those that nobody may take.
+    ids: dict[int, str] = field(default_factory=dict)
     forged: set[int] = field(default_factory=set)
     # Whether to acknowledge the next element, and forget it.
     lies: int = 0
@@ -92,6 +94,7 @@ class Hub:
         """Store anything."""
         (place,) = await self.log.append([element], self.now_ms())
         if place.is_new:
+            self.ids[place.ts] = element.id
             self.accepted.append(
                 RawElement(place.ts, element.data, element.author, element.signature)
             )

@@ -44,6 +44,8 @@ class Line:
         self.is_healed = False
         # Whether its client was ever told that the log ends before what was read of it.
         self.has_fallen_behind = False
+        # The `ts` of all elements that were handed to its client since it last began to open.
+        self.shown: set[int] = set()
         self._trace = trace
         self._late: set[asyncio.Task[None]] = set()
 
@@ -53,7 +55,9 @@ class Line:
 
     async def pull(self, document_key: str, checkpoint: int) -> list[RawElement]:
         """A page of elements."""
-        return await self._call("pull", lambda: self.hub.pull(self.name, checkpoint))
+        page = await self._call("pull", lambda: self.hub.pull(self.name, checkpoint))
+        self.shown.update(element.ts for element in page)
+        return page
 
     async def tail(self, document_key: str, upto: int, count: int) -> list[RawElement]:
         """The newest elements up to a `ts`."""
