@@ -1,6 +1,7 @@
 """The archive writer of a run: a real engine over a relay's log, which may die at any moment.
 
-What it has written must be what the log folds to, however often it was stopped halfway.
+What it has written must be what the log folds to, or, if it cannot open that, every element that
+was accepted, however often it was stopped halfway.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from walstore.archive.rows import Row
 from walstore.archive.source import Source
 from walstore.archive.writer import Table, Writer
 from walstore.signed import Identity
+from walstore.testing.simulator.verdicts import demand
 
 _TABLE = "fleet"
 
@@ -66,6 +68,21 @@ class Archivist:
     async def rows(self) -> list[Row]:
         """What it holds."""
         return [row async for row in Archive(self.place, self._prefix).rows()]
+
+    async def ids(self, document_key: str) -> dict[int, str]:
+        """The names of the elements of a document that it holds, by `ts`.
+
+        Raises:
+            BrokenPromiseError: It holds one of them twice.
+        """
+        try:
+            rows = [row for row in await self.rows() if row["document"] == document_key]
+        except ArchiveNotFoundError:
+            return {}
+        names = {row["ts"]: row["id"] for row in rows if row["kind"] == "element"}
+        count = sum(row["kind"] == "element" for row in rows)
+        demand(len(names) == count, f"the archive holds {count} elements at {len(names)} places")
+        return names
 
     async def value(self, document_key: str) -> Any:
         """What it says of a document; None if it holds none."""

@@ -26,7 +26,6 @@ from walstore.testing.simulator.hub import Hub, View
 from walstore.testing.simulator.trace import Trace
 from walstore.wire.envelope import Header, inner_packed, outer_packed
 
-
 # Names what is forged: its session, and what it writes.
 FORGED = "forged"
 
@@ -71,7 +70,7 @@ class Attacker:
             case "hide":
                 return self._hide(chance, name, key)
             case "fork":
-                self._fork(chance, readers)
+                return self._fork(chance, readers)
             case "snapshot":
                 return self._swap_snapshot(chance, readers)
             case "lie":
@@ -105,7 +104,7 @@ class Attacker:
             self._hub.view(name).hides = _either(before, lambda each: each.signature == hidden)
         return bool(others)
 
-    def _fork(self, chance: Random, readers: Sequence[tuple[str, str]]) -> None:
+    def _fork(self, chance: Random, readers: Sequence[tuple[str, str]]) -> bool:
         """Show each half of the fleet nothing of what the other half writes from now on."""
         halves: tuple[list[tuple[str, str]], list[tuple[str, str]]] = ([], [])
         for reader in readers:
@@ -116,6 +115,7 @@ class Attacker:
             for name, _ in half:
                 view = self._hub.view(name)
                 view.hides = _either(view.hides, _written_since(since, keys))
+        return all(halves)
 
     def _swap_snapshot(self, chance: Random, readers: Sequence[tuple[str, str]]) -> bool:
         if not self._hub.snapshots:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from random import Random
 
 from walstore.document import WalDocument
@@ -29,7 +29,7 @@ from walstore.testing.simulator.line import CHANCE, Line
 from walstore.testing.simulator.scenario import Scenario
 from walstore.testing.simulator.tokens import Tokens
 from walstore.testing.simulator.trace import Trace
-from walstore.testing.simulator.verdicts import demand
+from walstore.testing.simulator.verdicts import demand, rejected_in
 
 KEY = "fleet/document"
 
@@ -316,25 +316,26 @@ class DocumentWorld:
         return isinstance(event, Displaced) and bool(self._revoked)
 
     async def _check_archive(self, truth: WalDocument) -> None:
-        if not self._trace.counts["archive"] or self._revoked:
+        if not self._trace.counts["archive"]:
             return
         await self._archive(self._chance)
-        if self._archivist.is_folded:
+        if not self._archivist.is_folded:
+            held = await self._archivist.ids(KEY)
+            demand(held == self._hub.ids, f"archived is {held}, accepted was {self._hub.ids}")
+        elif not self._revoked:
+            # An archive without a roster knows nothing of who was revoked.
             found = await self._archivist.value(KEY)
             demand(
                 found == truth.materialize(),
                 f"the archive says {found}, the log folds to {truth.materialize()}",
             )
+        else:
+            return
+        self._trace("archive", "archived")
 
     def _check_faults(self) -> None:
         if self._faults:
             raise self._faults[0]
-
-
-def rejected_in(events: Iterable[Event]) -> set[int]:
-    """The `ts` of what was rejected."""
-    rejections = [event for event in events if isinstance(event, Rejection)]
-    return {event.ts for event in rejections if event.ts is not None}
 
 
 def _document(client: DocumentClient) -> WalDocument:

@@ -156,7 +156,7 @@ class Fleet(FleetWorld):
             return
         log = self._relay.log
         hub = Hub(KEY, self._system.now_ms, page_size=1000, log=log)
-        hub.accepted = list(log.accepted.get(KEY, []))
+        hub.accepted, hub.forged = list(log.accepted.get(KEY, [])), self._forged
         attacker = Attacker(hub, self._trace, stranger=self._stranger, writer=self._evil)
         attacker.begin_at(self._trace.counts["attack " + self._hostility])
         there = [(client.name, client.identity.public_key) for client in self._clients]

@@ -17,6 +17,7 @@ from walstore.signed import Identity
 from walstore.signed.card import Card
 from walstore.store.store import WalStore
 from walstore.testing.simulator.archivist import Archivist
+from walstore.testing.simulator.attacks import FORGED
 from walstore.testing.simulator.interposing import System
 from walstore.testing.simulator.pipes import Network
 from walstore.testing.simulator.processes import (
@@ -32,7 +33,7 @@ from walstore.testing.simulator.scenario import Scenario
 from walstore.testing.simulator.store_client import StoreClient
 from walstore.testing.simulator.tokens import Tokens
 from walstore.testing.simulator.trace import Trace
-from walstore.testing.simulator.verdicts import demand
+from walstore.testing.simulator.verdicts import demand, rejected_in
 
 KEY = "fleet/document"
 
@@ -79,6 +80,8 @@ class FleetWorld:
         self._revoked: set[str] = set()
         self._faults: list[BaseException] = []
         self._copies: list[RecordingLog] = []
+        # The `ts` of what nobody may take.
+        self._forged: set[int] = set()
         self._had_full_disk = self._had_power_cut = self._is_mended = False
 
     def _join(self) -> None:
@@ -247,11 +250,25 @@ class FleetWorld:
             client.store.document.crdt.check()
             alarms = [event for event in client.events if not self._is_expected(event)]
             demand(not alarms, f"{client.name} raised a false alarm: {alarms[:1]}")
+            self._check_forged(client.name, client.store.document, rejected_in(client.events))
+        told = set[int]().union(*[rejected_in(client.events) for client in self._clients])
+        # Whoever signs a snapshot has read what it stands for, so somebody has read everything.
+        demand(self._forged <= told, f"nobody was told of what was forged: {self._forged - told}")
         for fault in self._tokens.faults(truth.materialize()):
             demand(False, fault)
         await self._check_archive(truth)
         self._trace("world", "state", truth.crdt.canonical_state())
         self._check_faults()
+
+    def _check_forged(self, name: str, document: WalDocument, told: set[int]) -> None:
+        """Nothing that was forged shows, and it was told by whoever has read it."""
+        is_shown = FORGED in document.crdt.canonical_state()
+        demand(not is_shown, f"{name} shows what was forged: {document.materialize()}")
+        folded = {element.ts for element in document.elements()} & self._forged
+        demand(not folded, f"{name} has folded what was forged, at {folded}")
+        # What a snapshot stands for may never have been read.
+        unsaid = {ts for ts in self._forged if ts > document.snapshot_ts} - told
+        demand(not unsaid, f"{name} was not told of what was forged, at {unsaid}")
 
     def _is_expected(self, event: Event) -> bool:
         if self._hostility not in ("", "echo"):
@@ -261,17 +278,28 @@ class FleetWorld:
         return isinstance(event, Displaced) and bool(self._revoked)
 
     async def _check_archive(self, truth: WalDocument) -> None:
-        """The archive must say what the log folds to, before long."""
-        # A relay that names events falsely is not believed: then nothing more is archived.
-        if not self._archivist.is_folded or self._hostility not in ("", "writer"):
+        """The archive must hold what the log does, before long."""
+        if self._archivist.is_folded:
+            found = await self._archivist.value(KEY)
+            demand(FORGED not in str(found), f"the archive says what was forged: {found}")
+        # A relay that names events falsely, or has lost some, is not believed: then nothing more is
+        # archived.
+        if self._hostility not in ("", "writer"):
             return
         end_s = running_loop().time() + _PEACE_S
-        while (found := await self._archivist.value(KEY)) != (truth.materialize() or None):
-            demand(
-                running_loop().time() < end_s,
-                f"the archive says {found}, the log folds to {truth.materialize()}",
-            )
+        while (difference := await self._archived_otherwise(truth)) is not None:
+            demand(running_loop().time() < end_s, difference)
             await asyncio.sleep(1)
+        self._trace("archive", "archived")
+
+    async def _archived_otherwise(self, truth: WalDocument) -> str | None:
+        """In what the archive differs: from the fold, or from what was accepted."""
+        if self._archivist.is_folded:
+            found, wanted = await self._archivist.value(KEY), truth.materialize() or None
+            says = f"the archive says {found}, the log folds to {wanted}"
+            return None if found == wanted else says
+        held, ids = await self._archivist.ids(KEY), self._relay.log.ids.get(KEY, {})
+        return None if held == ids else f"archived is {held}, accepted was {ids}"
 
     def _check_faults(self) -> None:
         for client in self._clients:

@@ -75,6 +75,8 @@ class RecordingLog(MemoryLog):
     def __init__(self) -> None:
         super().__init__()
         self.accepted: dict[str, list[RawElement]] = {}
+        # Their names, by `ts`.
+        self.ids: dict[str, dict[int, str]] = {}
 
     async def append(self, elements: Sequence[NewElement], now_ms: int) -> list[Accepted]:
         """Keep elements; known ones keep their place."""
@@ -83,6 +85,7 @@ class RecordingLog(MemoryLog):
             if place.is_new:
                 raw = RawElement(place.ts, element.data, element.author, element.signature)
                 self.accepted.setdefault(element.document, []).append(raw)
+                self.ids.setdefault(element.document, {})[place.ts] = element.id
         return places
 
 

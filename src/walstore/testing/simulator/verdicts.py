@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import NamedTuple
+
+from walstore.document.events import Event, Rejection
 
 
 class BrokenPromiseError(AssertionError):
@@ -42,3 +45,9 @@ def demand(is_so: bool, what: str) -> None:
     """
     if not is_so:
         raise BrokenPromiseError(what)
+
+
+def rejected_in(events: Iterable[Event]) -> set[int]:
+    """The `ts` of what somebody was told was rejected."""
+    rejections = [event for event in events if isinstance(event, Rejection)]
+    return {event.ts for event in rejections if event.ts is not None}
