@@ -1008,6 +1008,20 @@ async def test_an_epoch_that_moves_on_after_everything_arrived_sends_nothing() -
     assert len(log.elements) == 1
 
 
+async def test_what_comes_back_when_its_key_epoch_is_over_is_noted() -> None:
+    log = UnreliableLog(["lose the answer"])
+    encryptor = encryptor_of(1)
+    doc = await opened(log, encryptor=encryptor)
+    doc.push("list", 1)
+    with pytest.raises(TransportError):
+        await doc.commit()
+    encryptor.adopt(keys(1, 2))
+    assert doc.outdated_ts == 0
+    await doc.pull()
+    assert doc.unconfirmed == 0
+    assert doc.outdated_ts == log.elements[0]["ts"]
+
+
 async def test_what_is_noticed_while_seals_are_renewed_is_reported() -> None:
     log = UnreliableLog(["refuse"])
     events: list[Event] = []

@@ -624,6 +624,7 @@ class DocumentLog:
             # Back from the log: now it has its place there.
             entry = own.entry()
             entry.element = element
+            self._note_epoch(element)
             self._enter(entry, events)
             return entry
         if not self._is_writer(element.author):
@@ -634,9 +635,7 @@ class DocumentLog:
         if header is None and envelope.author_seq is not None:
             self._check_counted(element.author, link, None, envelope.author_seq)
         self._check_counters(envelope, element.ts)
-        sealed = element.data["body"] if element.data.get("v") == 2 else element.data
-        if is_outdated(sealed, self.encryptor):
-            self.outdated_ts = max(self.outdated_ts, element.ts)
+        self._note_epoch(element)
         seq, runs, message = envelope.author_seq, envelope.runs, envelope.message
         entry = Entry(element, link, header, seq, runs, message)
         self._enter(entry, events)
@@ -644,6 +643,12 @@ class DocumentLog:
         if isinstance(changes, Changes):
             changes.close(entry.author, entry.ts)
         return entry
+
+    def _note_epoch(self, element: Element) -> None:
+        """Note whether the key epoch of an element is over."""
+        sealed = element.data["body"] if element.data.get("v") == 2 else element.data
+        if is_outdated(sealed, self.encryptor):
+            self.outdated_ts = max(self.outdated_ts, element.ts)
 
     def _is_counted(self, author: str, session: str | None, seq: int) -> bool:
         return counted_seq(self._revoked, author, session, seq) == seq
