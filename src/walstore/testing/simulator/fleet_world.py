@@ -37,8 +37,10 @@ from walstore.testing.simulator.verdicts import demand, rejected_in
 
 KEY = "fleet/document"
 
-# What is done on purpose at this level; the document level does the rest.
-_HOSTILE = {"rollback": "rollback", "forge": "forge", "echo": "echo", "writer": "writer"}
+# What is done on purpose at this level; the document level does the rest. A relay that lies forgets
+# what it has acknowledged, or repeats it, of shared and of sealed documents, too.
+_HOSTILE = ("rollback", "forge", "echo", "writer")
+_LIES = ("rollback", "echo")
 
 # How long everybody has to come to one state, in a world at peace; and how long people wait for
 # what a relay has lost to be sent again, before they write it anew.
@@ -63,8 +65,11 @@ class FleetWorld:
         self._scenario, self._trace, self._system = scenario, trace, system
         chance = self._chance = Random(f"{scenario.seed}/fleet")
         self._rates = scenario.rates
-        self._hostility = _HOSTILE.get(scenario.rates.hostility, "")
+        drawn = scenario.rates.hostility
+        self._hostility = drawn if drawn in _HOSTILE else ""
         self._is_shared = chance.random() < 0.5 and not self._hostility
+        if drawn == "lie":
+            self._hostility = Random(f"{scenario.seed}/lies").choice(_LIES)
         self._is_sealed = self._is_shared and chance.random() < 0.7
         self._is_revoking = self._is_shared and chance.random() < 0.6
         self._tokens = Tokens()
