@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from walstore.testing.simulator.running import LEVELS, simulate
@@ -16,8 +16,8 @@ from walstore.testing.simulator.scenario import Selection
 from walstore.testing.simulator.shrinking import shrink
 from walstore.testing.simulator.verdicts import Outcome
 
-# In campaigns of that many seeds everything has to happen that can happen.
-_ALL_KINDS_SEEDS_MIN = 500
+# In campaigns of that many seeds enough of them are hostile.
+_HOSTILE_SEEDS_MIN = 100
 
 
 class IdleError(AssertionError):
@@ -61,7 +61,7 @@ class Campaign(NamedTuple):
         level: The kind of fleet.
         seeds: How many.
         counts: How often what happened, in all.
-        hostile: How many of them had somebody hostile in them.
+        hostile: In how many of them somebody did harm.
     """
 
     level: str
@@ -79,34 +79,62 @@ class Campaign(NamedTuple):
             happened = sum(count for name, count in self.counts.items() if name.startswith(what))
             if happened < per_seed * self.seeds:
                 raise IdleError(f"{what} happened {happened} times in {self.seeds} seeds")
-        if self.seeds < _ALL_KINDS_SEEDS_MIN:
-            return
-        missing = [what for what in LEVELS[self.level].expected if not self.counts[what]]
+        expected = LEVELS[self.level].expected
+        missing = [what for what in self.missing if self.seeds >= expected[what]]
         if missing:
             raise IdleError(f"in {self.seeds} seeds never: {', '.join(missing)}")
+        hostile_min = LEVELS[self.level].hostile_min * self.seeds
+        if self.seeds >= _HOSTILE_SEEDS_MIN and self.hostile < hostile_min:
+            raise IdleError(f"somebody did harm in {self.hostile} of {self.seeds} seeds")
+
+    @property
+    def missing(self) -> list[str]:
+        """What can happen and never did, however few seeds there were."""
+        return [what for what in LEVELS[self.level].expected if not self.counts[what]]
 
     def __str__(self) -> str:
         shown = ", ".join(f"{name} {count}" for name, count in self.counts.most_common(24))
         return f"{self.level}: {self.seeds} seeds, {self.hostile} hostile; {shown}"
 
 
-def run_campaign(level: str, seeds: Sequence[int] | Iterable[int]) -> Campaign | Failure:
+def run_campaign(level: str, seeds: Iterable[int]) -> Campaign | Failure:
     """Run seeds until one fails.
 
     Args:
         level: The kind of fleet.
         seeds: The seeds.
     """
+    failed: list[Outcome] = []
+
+    def outcomes() -> Iterator[Outcome]:
+        for seed in seeds:
+            outcome = simulate(seed, level=level)
+            if outcome.fault is not None:
+                failed.append(outcome)
+                return
+            yield outcome
+
+    campaign = summed(level, outcomes())
+    return shrunk(failed[0]) if failed else campaign
+
+
+def summed(level: str, outcomes: Iterable[Outcome]) -> Campaign:
+    """What seeds came to that were run already."""
     counts: Counter[str] = Counter()
     number = hostile = 0
-    for seed in seeds:
-        outcome = simulate(seed, level=level)
-        if outcome.fault is not None:
-            return shrunk(outcome)
+    for outcome in outcomes:
         number += 1
-        hostile += "hostility" in outcome.world
+        hostile += outcome.is_attacked
         counts += outcome.counts
     return Campaign(level, number, counts, hostile)
+
+
+def together(campaigns: Iterable[Campaign]) -> Campaign:
+    """Several campaigns of one level as one."""
+    parts = list(campaigns)
+    counts = sum((part.counts for part in parts), Counter[str]())
+    seeds, hostile = sum(part.seeds for part in parts), sum(part.hostile for part in parts)
+    return Campaign(parts[0].level, seeds, counts, hostile)
 
 
 def shrunk(outcome: Outcome) -> Failure:

@@ -32,13 +32,20 @@ WEIGHTS: Mapping[str, float] = {
     "restart": 1,
     "archive": 2,
 }
-EXPECTED = frozenset(
-    {
-        *("opened", "undo", "snapshot", "prune", "rotate", "keys", "revoke", "reread", "join"),
-        *("restart", "archive", "crash", "partition", "clock_jump", "cancel", "lost"),
-        *("unanswered", "late", "replayed", "offline", "event", "detected", "accepted"),
-    }
-) | {f"attack {kind}" for kind in HOSTILE}
+# From how many seeds on each kind has to happen.
+EXPECTED: Mapping[str, int] = {
+    **dict.fromkeys(
+        (
+            *("opened", "undo", "snapshot", "prune", "rotate", "keys", "revoke", "reread", "join"),
+            *("restart", "archive", "archived", "crash", "partition", "clock_jump", "cancel"),
+            *("lost", "unanswered", "late", "replayed", "offline", "event", "detected"),
+            *(f"attack {kind}" for kind in HOSTILE),
+        ),
+        250,
+    ),
+    "accepted": 500,
+}
+HOSTILE_MIN = 0.25
 TRAFFIC_MIN: Mapping[str, float] = {"edit": 10, "committed": 4, "pulled": 4}
 CLIENTS_MAX = 6
 STEPS_MAX = 90

@@ -51,13 +51,25 @@ TRAFFIC_MIN: Mapping[str, float] = {"edit": 10, "committed": 1, "opened": 2}
 CLIENTS_MAX = 4
 STEPS_MAX = 60
 PAUSE_MS_MAX = 1500
-EXPECTED = frozenset(
-    {
-        *("opened", "undo", "committed", "pulled", "snapshot", "prune", "rotate", "revoke"),
-        *("join", "restart", "crash", "partition", "clock_jump", "disk_full", "event"),
-        *("accepted", "broken", "damaged", "not kept"),
-    }
-)
+# From how many seeds on each kind has to happen.
+EXPECTED: Mapping[str, int] = {
+    **dict.fromkeys(
+        (
+            *("opened", "undo", "committed", "pulled", "snapshot", "prune", "join", "restart"),
+            *("broken", "archived"),
+        ),
+        25,
+    ),
+    **dict.fromkeys(
+        (
+            *("rotate", "crash", "partition", "clock_jump", "disk_full", "event", "not kept"),
+            *("accepted", "attack rollback", "attack echo", "attack forge", "attack writer"),
+        ),
+        100,
+    ),
+    **dict.fromkeys(("revoke", "damaged"), 500),
+}
+HOSTILE_MIN = 0.1
 
 
 class Fleet(FleetWorld):

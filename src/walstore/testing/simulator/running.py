@@ -45,10 +45,11 @@ class Level(NamedTuple):
     clients_max: int
     steps_max: int
     pause_ms_max: float
-    # What happens in any campaign of some hundred seeds; and what has to happen at least so often
-    # per seed, on average.
-    expected: Collection[str]
+    # What happens in any campaign of at least so many seeds; what has to happen at least so often
+    # per seed, on average; and in how much of the seeds, at least, somebody does harm.
+    expected: Mapping[str, int]
     traffic_min: Mapping[str, float]
+    hostile_min: float
 
 
 LEVELS: dict[str, Level] = {
@@ -60,6 +61,7 @@ LEVELS: dict[str, Level] = {
         documents.PAUSE_MS_MAX,
         documents.EXPECTED,
         documents.TRAFFIC_MIN,
+        documents.HOSTILE_MIN,
     ),
     "fleet": Level(
         fleet.Fleet,
@@ -69,6 +71,7 @@ LEVELS: dict[str, Level] = {
         fleet.PAUSE_MS_MAX,
         fleet.EXPECTED,
         fleet.TRAFFIC_MIN,
+        fleet.HOSTILE_MIN,
     ),
 }
 

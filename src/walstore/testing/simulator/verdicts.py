@@ -36,6 +36,11 @@ class Outcome(NamedTuple):
     world: str
     steps: tuple[int, ...]
 
+    @property
+    def is_attacked(self) -> bool:
+        """Whether somebody did harm, and not only meant to."""
+        return any(what.startswith("attack ") for what in self.counts)
+
 
 def demand(is_so: bool, what: str) -> None:
     """Hold a run to a promise.
