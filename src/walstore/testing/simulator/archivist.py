@@ -79,9 +79,12 @@ class Archivist:
             rows = [row for row in await self.rows() if row["document"] == document_key]
         except ArchiveNotFoundError:
             return {}
-        names = {row["ts"]: row["id"] for row in rows if row["kind"] == "element"}
-        count = sum(row["kind"] == "element" for row in rows)
-        demand(len(names) == count, f"the archive holds {count} elements at {len(names)} places")
+        names: dict[int, str] = {}
+        for row in rows:
+            ts, name = row["ts"], row["id"]
+            if row["kind"] == "element" and isinstance(ts, int):
+                demand(ts not in names, f"the archive holds the element at {ts} twice")
+                names[ts] = str(name)
         return names
 
     async def value(self, document_key: str) -> Any:
