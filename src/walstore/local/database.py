@@ -92,9 +92,12 @@ class Database:
         # Whether syncing the log is not enough, because a sync has failed.
         self._must_copy = False
         claimed = committed_frames(log_of(path))
-        self._connection: sqlite3.Connection | None = sqlite3.connect(
-            path, timeout=0, isolation_level=None, check_same_thread=False
-        )
+        try:
+            self._connection: sqlite3.Connection | None = sqlite3.connect(
+                path, timeout=0, isolation_level=None, check_same_thread=False
+            )
+        except sqlite3.Error as error:
+            raise fault_of(path, error) from error
         try:
             self._start(claimed)
         except BaseException:

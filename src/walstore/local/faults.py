@@ -219,6 +219,14 @@ def fault_of(
     return DamageFoundError(str(error))
 
 
+def failure_of(path: Path, error: sqlite3.Error | UnicodeDecodeError) -> LocalFileError:
+    """What an error of SQLite means for a file that was just written: it cannot be damaged."""
+    fault = fault_of(path, error)
+    if isinstance(fault, DamageFoundError):
+        return LocalFileFailedError(path, str(error))
+    return fault
+
+
 def fault_of_system(path: Path, error: OSError) -> LocalFileError:
     """What an error of the operating system means for a file."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):

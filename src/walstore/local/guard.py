@@ -41,9 +41,10 @@ _MARK = struct.Struct(f">8s{FILE_ID_BYTES}sQL")
 class Guard:
     """The lock of one local file, held until it is closed."""
 
-    __slots__ = ("_file",)
+    __slots__ = ("_file", "_path")
 
-    def __init__(self, file: FileIO) -> None:
+    def __init__(self, path: Path, file: FileIO) -> None:
+        self._path = path
         self._file = file
 
     @classmethod
@@ -64,7 +65,7 @@ class Guard:
         except OSError as error:
             file.close()
             raise LocalFileInUseError(path) from error
-        return cls(file)
+        return cls(path, file)
 
     def close(self) -> None:
         """Let go of the lock."""
@@ -72,12 +73,20 @@ class Guard:
 
     @property
     def marked(self) -> bytes | None:
-        """The id of the local file that was marked last, None if none was."""
+        """The id of the local file that was marked last, None if none was.
+
+        Raises:
+            LocalFileError: It cannot be read.
+        """
         found = self._read()
         return None if found is None else found[0]
 
     def mark(self, file_id: bytes) -> int:
-        """The tick that is known to be durable in a local file, 0 if none is."""
+        """The tick that is known to be durable in a local file, 0 if none is.
+
+        Raises:
+            LocalFileError: It cannot be read.
+        """
         found = self._read()
         return found[1] if found is not None and found[0] == file_id else 0
 
@@ -87,8 +96,11 @@ class Guard:
         self._file.write(_MARK.pack(_MAGIC, file_id, tick, _mark_crc(file_id, tick)))
 
     def _read(self) -> tuple[bytes, int] | None:
-        self._file.seek(0)
-        raw = self._file.read(_MARK.size)
+        try:
+            self._file.seek(0)
+            raw = self._file.read(_MARK.size)
+        except OSError as error:
+            raise fault_of_system(self._path, error) from error
         if raw is None or len(raw) != _MARK.size:
             return None
         magic, file_id, tick, crc = _MARK.unpack(raw)

@@ -30,6 +30,10 @@ from walstore.local.faults import (
     SQLITE_ERRORS,
     DamageFoundError,
     LocalFileDamagedError,
+    LocalFileFailedError,
+    LocalFileFullError,
+    failure_of,
+    fault_of,
     fault_of_system,
 )
 from walstore.local.rows import (
@@ -96,10 +100,13 @@ def set_aside(
         release: Closes the file; it may change the file and remove its log.
 
     Raises:
-        LocalFileError: There is no room, or no right to write; nothing was moved.
+        LocalFileError: There is no room, or no right to write. Nothing was moved, or all but the
+            log, of which there is a copy then.
     """
     try:
         return _set_aside(path, owner, damage, release)
+    except SQLITE_ERRORS as error:
+        raise failure_of(path, error) from error
     except OSError as error:
         raise fault_of_system(path, error) from error
 
@@ -125,11 +132,12 @@ def _set_aside(
         if log.exists():
             _copy(log, log_of(damaged))
     release()
-    if log.exists():
-        log.replace(log_of(damaged))
     is_there = path.exists()
     if is_there:
         path.replace(damaged)
+    # After the file: without its log it would say that edits wait which have been sent.
+    if log.exists():
+        log.replace(log_of(damaged))
     sync_directory(path.parent)
     return LocalFileDamagedError(
         path,
@@ -235,6 +243,9 @@ def _scan(connection: sqlite3.Connection, query: str, rows: dict[int, Sequence[A
             if type(row[0]) is not int:
                 return False
             rows[row[0]] = row
-    except SQLITE_ERRORS:
+    except SQLITE_ERRORS as error:
+        # What a full or failing disk keeps from being read is not lost: the next one reads it.
+        if isinstance(fault_of(Path(), error), LocalFileFailedError | LocalFileFullError):
+            raise
         return False
     return True

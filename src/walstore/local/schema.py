@@ -21,8 +21,10 @@ from walstore.local.durable import sync_directory, sync_file
 from walstore.local.faults import (
     SQLITE_ERRORS,
     DamageFoundError,
+    LocalFileFailedError,
     LocalFileForeignError,
     LocalFileNewerError,
+    failure_of,
     fault_of,
     fault_of_system,
 )
@@ -88,11 +90,14 @@ def create(path: Path, *, document_key: str, author: str) -> None:
         os.close(os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600))
         with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
             _fill(connection, owner)
+        # SQLite does not say that it failed to set the journal's mode.
+        if _read_start(draft, HEADER_BYTES)[16:20] != _SHAPE:
+            raise LocalFileFailedError(path, "it could not be given a write-ahead log")
         sync_file(draft)
         draft.replace(path)
         sync_directory(path.parent)
     except sqlite3.Error as error:
-        raise fault_of(path, error) from error
+        raise failure_of(path, error) from error
     except OSError as error:
         raise fault_of_system(path, error) from error
 
