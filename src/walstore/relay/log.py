@@ -1,7 +1,8 @@
 """What a relay needs of its database: logs, snapshots, one order of acceptance.
 
 - Whatever a call has answered is on disk, synced, and survives a kill of process or machine.
-- A call that raises `LogError` has changed nothing.
+- A call that raises `LogError` has changed nothing. If it was the sync that failed, a relay that is
+  started anew may find it carried out all the same, whole: who makes it again is answered so.
 - Elements and snapshots are *events*: each gets the next relay seq, in the order in which they
   become visible. A reader that has seen a seq never meets a lower one later.
 - `ts` of a document always increases, whatever the clock says, and after everything was compacted.

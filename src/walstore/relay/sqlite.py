@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from walstore.errors import UsageError
+from walstore.local.durable import sync_directory
 from walstore.relay import sqlite_reads as reads
 from walstore.relay import sqlite_writes as writes
 from walstore.relay.log import (
@@ -42,7 +43,15 @@ from walstore.relay.log import (
     StoredRecord,
     StoredSnapshot,
 )
-from walstore.relay.sqlite_file import Check, Mark, connect, explained, prepare, read_state
+from walstore.relay.sqlite_file import (
+    Check,
+    Mark,
+    connect,
+    explained,
+    is_locked,
+    prepare,
+    read_state,
+)
 from walstore.relay.sqlite_rows import State
 
 Answer = TypeVar("Answer")
@@ -108,13 +117,22 @@ class SqliteLog:
         mark = Mark(path)
         try:
             state = prepare(path, mark, check)
-            return cls(path, mark, state, locked_ms_max)
+            log = cls(path, mark, state, locked_ms_max)
         except sqlite3.Error as error:
             mark.close()
             raise explained(error, path) from error
         except BaseException:
             mark.close()
             raise
+        try:
+            log._see_durable()
+        except sqlite3.Error as error:
+            log._close()
+            raise explained(error, path) from error
+        except OSError as error:
+            log._close()
+            raise LogError(f"{path}: {error.strerror}") from error
+        return log
 
     def __init__(self, path: Path, mark: Mark, state: State, locked_ms_max: int) -> None:
         """Take over a database that was prepared; see `open`."""
@@ -129,6 +147,19 @@ class SqliteLog:
         self._writer = ThreadPoolExecutor(1, "walstore-log-writer")
         self._reader = ThreadPoolExecutor(1, "walstore-log-reader")
         self._is_closed = False
+
+    def _see_durable(self) -> None:
+        """See that what is written can be, and can survive a power cut; SQLite only tries that."""
+        # What it cannot open for writing it opens for reading alone, whatever the reason was.
+        if os.access(self._path, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
+            try:
+                # This changes nothing, and needs the right to.
+                self._writing.execute("UPDATE state SET one = one WHERE one = 0")
+            except sqlite3.OperationalError as error:
+                if not is_locked(error):
+                    raise
+        # The -wal file is there now, and so has to be its name.
+        sync_directory(self._path.parent)
 
     @property
     def relay_id(self) -> str:

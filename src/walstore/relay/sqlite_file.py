@@ -131,8 +131,8 @@ def prepare(path: Path, mark: Mark, check: Check) -> State:
     """
     if sqlite3.sqlite_version_info < SQLITE_VERSION_MIN:
         raise LogError(f"SQLite {sqlite3.sqlite_version} is too old for a relay's log")
-    noted = mark.read()
     try:
+        noted = mark.read()
         if not path.exists():
             _make(path, noted, mark)
         else:
@@ -174,6 +174,11 @@ def explained(error: sqlite3.Error, path: Path) -> LogError:
     if primary is None and isinstance(error, sqlite3.OperationalError):
         return LogCorruptError(f"{path}: a row is damaged ({error})")
     return LogError(f"{path}: {_REASONS.get(primary or 0, 'the database failed')} ({error})")
+
+
+def is_locked(error: sqlite3.OperationalError) -> bool:
+    """Whether somebody else has locked the database."""
+    return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def _make(path: Path, noted: int, mark: Mark) -> None:

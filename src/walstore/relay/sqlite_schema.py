@@ -20,6 +20,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
+from walstore.relay.log import LogError
 from walstore.relay.sqlite_rows import State, sealed
 
 # "wals": what tells our files from others' (bytes 68 to 71 of the file).
@@ -27,6 +28,9 @@ APPLICATION_ID: Final = 0x77616C73
 
 # What tells our files of different layouts apart (bytes 60 to 63 of the file).
 VERSION: Final = 1
+
+# What says that a database has a write-ahead log (bytes 18 and 19 of the file).
+_HAS_LOG: Final = b"\2\2"
 
 # Strict tables.
 SQLITE_VERSION_MIN: Final = (3, 37, 0)
@@ -129,7 +133,12 @@ TABLES: Final = (
 
 
 def create(path: Path, relay_id: str) -> None:
-    """Make an empty database in a new file, on disk when this returns."""
+    """Make an empty database in a new file, on disk when this returns.
+
+    Raises:
+        LogError: It could not be given a write-ahead log.
+        OSError: It cannot be read.
+    """
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         # Only an empty file can be told to give pages back.
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
@@ -142,6 +151,10 @@ def create(path: Path, relay_id: str) -> None:
         connection.execute("COMMIT")
         # Last, so that everything above stands in the file itself.
         connection.execute("PRAGMA journal_mode = WAL")
+    # SQLite does not say that it failed to set that.
+    with path.open("rb") as file:
+        if file.read(20)[18:] != _HAS_LOG:
+            raise LogError(f"{path}: it could not be given a write-ahead log")
 
 
 def expected_schema() -> set[str]:
