@@ -53,6 +53,8 @@ class LocalDestination:
         self._own = self._root / RESERVED
         self._name = name or str(self._root)
         self._is_ready = False
+        # Directories whose names a power cut may take: syncing them has failed.
+        self._unsynced: set[Path] = set()
 
     @property
     def name(self) -> str:
@@ -108,9 +110,23 @@ class LocalDestination:
         """Make a call that may block, in a thread."""
         try:
             # Whoever gives up waiting must not leave a thread behind that changes names later.
-            return await to_thread.run_sync(lambda: call(*args, **kwargs))
+            return await to_thread.run_sync(lambda: self._settled(call, *args, **kwargs))
         except OSError as error:
             raise DestinationError(self._name, _said(error)) from error
+
+    def _settled(
+        self,
+        call: Callable[_Given, _Result],
+        *args: _Given.args,
+        **kwargs: _Given.kwargs,
+    ) -> _Result:
+        """Make a call, once all names are durable: it would take what it finds for that."""
+        for directory in list(self._unsynced):
+            self._unsynced.discard(directory)
+            # One that was empty may have been removed since.
+            with suppress(FileNotFoundError):
+                self._sync_names(directory)
+        return call(*args, **kwargs)
 
     # ── writing ────────────────────────────────────────────────────────────────────────
 
@@ -122,9 +138,9 @@ class LocalDestination:
             sync_handle(handle)
             with self._lock():
                 check(path)
-                _make_directories(path.parent)
+                self._make_directories(path.parent)
                 os.replace(temporary, path)
-                sync_directory(path.parent)
+                self._sync_names(path.parent)
 
     def _delete(self, path: Path) -> None:
         if not _holds(path):
@@ -132,7 +148,7 @@ class LocalDestination:
         self._make_ready()
         with self._lock():
             path.unlink(missing_ok=True)
-            sync_directory(self._without_empty(path.parent))
+            self._sync_names(self._without_empty(path.parent))
 
     def _without_empty(self, directory: Path) -> Path:
         """Remove a directory that is empty now, and those above it; the one that is left."""
@@ -160,7 +176,8 @@ class LocalDestination:
         try:
             yield path, handle
         finally:
-            with suppress(FileNotFoundError):
+            # What cannot be removed now is removed by the next one, once its lock is free.
+            with suppress(OSError):
                 path.unlink()
             os.close(handle)
 
@@ -168,11 +185,29 @@ class LocalDestination:
         """Make the directory, and remove what the dead have left, once."""
         if self._is_ready and self._own.is_dir():
             return
-        _make_directories(self._own)
+        self._make_directories(self._own)
         with self._lock():
             for path in self._own.glob("tmp-*"):
                 _remove_if_abandoned(path)
         self._is_ready = True
+
+    def _make_directories(self, directory: Path) -> None:
+        """Make a directory and those above it, durably."""
+        if directory.is_dir():
+            return
+        self._make_directories(directory.parent)
+        directory.mkdir(exist_ok=True)
+        self._sync_names(directory.parent)
+
+    def _sync_names(self, directory: Path) -> None:
+        """Make the names in a directory durable; if that fails, the next call tries it first."""
+        try:
+            sync_directory(directory)
+        except FileNotFoundError:
+            raise
+        except OSError:
+            self._unsynced.add(directory)
+            raise
 
     # ── listing ────────────────────────────────────────────────────────────────────────
 
@@ -252,15 +287,6 @@ def _write(handle: int, body: bytes) -> None:
     rest = memoryview(body)
     while rest:
         rest = rest[os.write(handle, rest) :]
-
-
-def _make_directories(directory: Path) -> None:
-    """Make a directory and those above it, durably."""
-    if directory.is_dir():
-        return
-    _make_directories(directory.parent)
-    directory.mkdir(exist_ok=True)
-    sync_directory(directory.parent)
 
 
 def _remove_if_abandoned(path: Path) -> None:
