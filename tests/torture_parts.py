@@ -70,6 +70,14 @@ PARTS = [
     ),
     Part(
         "G1",
+        "failures of each call to the disk, one in so many",
+        pytest("fault_sweep"),
+        1,
+        "WALSTORE_FAULT_STEP",
+        (r"(\d+) faults", 4_000),
+    ),
+    Part(
+        "G1",
         "full, locked, read-only and failing disks",
         pytest("local_faults", "relay_log_sqlite", "store_files"),
         may_skip=True,
