@@ -105,7 +105,7 @@ class LocalFile:
         return self._database.path
 
     def close(self) -> None:
-        """Close the file, synced; closing again does nothing."""
+        """Close the file, synced unless the disk fails; closing again does nothing."""
         self._database.close()
 
     def sync(self) -> None:
