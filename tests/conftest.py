@@ -42,6 +42,7 @@ _LONG = (
     "test_packaging.py",
     "test_compiled.py",
     "test_archive_writers.py",
+    "test_fault_sweep.py",
     "test_relay_log_postgres.py",
     "test_wire_envelope.py",
 )

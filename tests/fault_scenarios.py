@@ -210,8 +210,9 @@ class Local(Scenario):
         return {"saved": _said(file.pending()), "rest": repr(rest)}
 
     async def saved(self) -> str:
-        (unsent,) = unsent_files(self.path) or [None]
-        return _said(read_unsent(unsent).pending if unsent else Pending([], []))
+        pending = [read_unsent(each).pending for each in unsent_files(self.path)]
+        (saved,) = pending or [Pending([], [])]
+        return _said(saved)
 
     async def go_on(self) -> None:
         before = self._opened.pending()
@@ -348,7 +349,7 @@ class Relay(Scenario):
         self.log: SqliteLog | None = None
         self._opening = AsyncExitStack()
         # So small that the -wal file is moved into the database by some of the changes.
-        sqlite.WAL_PAGES_MAX = 24
+        vars(sqlite)["WAL_PAGES_MAX"] = 24
 
     def steps(self) -> list[Step]:
         large = [element(f"{n}", "notes/b", data=bytes([n]) * 3_000) for n in range(4)]

@@ -51,11 +51,11 @@ class Case(NamedTuple):
     kinds: tuple[str, ...]
     error: int
     ending: str
-    index: int
+    number: int
 
     def __str__(self) -> str:
         name = errno.errorcode[self.error]
-        return f"{' or '.join(self.kinds)} number {self.index} fails with {name}, {self.ending}"
+        return f"{' or '.join(self.kinds)} number {self.number} fails with {name}, {self.ending}"
 
 
 class Known(NamedTuple):
@@ -108,11 +108,11 @@ class Sweep:
 
     def cases(self, step: int) -> Iterator[Case]:
         """The runs: one for each failure, or for one in some."""
-        for number, (kinds, error, ending) in enumerate(FAULTS):
+        for first, (kinds, error, ending) in enumerate(FAULTS):
             count = sum(self.known.calls[kind] for kind in kinds)
-            # They begin at different indexes, so that together they leave out less.
-            for index in range(number % step, count, step):
-                yield Case(kinds, error, ending, index)
+            # They begin at different numbers, so that together they leave out less.
+            for number in range(first % step, count, step):
+                yield Case(kinds, error, ending, number)
 
     def run(self, case: Case) -> Reached:
         """Run a program on a disk that fails, and see what is left."""
@@ -148,7 +148,7 @@ class Sweep:
         program = self._program(self._case)
         is_lasting = case.ending in ("healed", "closed")
         self._disk.watch()
-        self._disk.fail(case.kinds, case.index, case.error, is_lasting=is_lasting)
+        self._disk.fail(case.kinds, case.number, case.error, is_lasting=is_lasting)
         reached = await self._go_far(program, case)
         if case.ending != "killed":
             if program.is_open:
