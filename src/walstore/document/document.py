@@ -21,6 +21,7 @@ from typing import Any, Literal, NamedTuple
 from walstore.crdt import Change, Json, Run, WalCrdt
 from walstore.document.changed import Changed, Changes
 from walstore.document.content import Content
+from walstore.document.counting import counted_by, counts_all
 from walstore.document.differences import differences
 from walstore.document.entries import Part
 from walstore.document.events import Displaced, Event, Gap, Rejection, Rollback
@@ -594,12 +595,12 @@ class WalDocument:
         self._opened()
         seqs, base = counted_in(self.marks.seqs, author), self._base
         are_heads_known = base is None or author in base.heads
-        return self._log.counted(author, seqs, are_heads_known=are_heads_known)
+        return counted_by(self._log, author, seqs, are_heads_known=are_heads_known)
 
     def counts_all(self, author: str) -> bool:
         """Whether everything that was read of an author counts, for sure."""
         self._opened()
-        return self._log.counts_all(author)
+        return counts_all(self._log, author)
 
     @property
     def current_checkpoint(self) -> int:

@@ -44,7 +44,6 @@ from walstore.document.revoked import (
     counted_seq,
     new_fold,
     nobody_revoked,
-    waits_in_vain,
 )
 from walstore.document.sealing import Sealed
 from walstore.errors import MalformedError
@@ -61,7 +60,6 @@ from walstore.signed.chain import (
     link_decoded,
 )
 from walstore.signed.encoding import decode_public_key, decode_signature
-from walstore.signed.roster import Counted
 from walstore.wire.element import Element, read_element, read_raw_element
 from walstore.wire.envelope import (
     Envelope,
@@ -151,7 +149,7 @@ class DocumentLog:
         self.document_key = document_key
         self._frame = SigningFrame(Domain.APPEND, document_key)
         self.encryptor = encryptor
-        self._revoked = revoked
+        self.revoked = revoked
         # What the log starts from, up to a `ts`: a snapshot, and what was forgotten since.
         self.base: WalCrdt | None = None
         self.base_ts = 0
@@ -443,7 +441,7 @@ class DocumentLog:
         if not (
             are_accepted(verdicts)
             and self._is_writer(typing.author)
-            and self._revoked(typing.author) is None
+            and self.revoked(typing.author) is None
             and self._own.keys().isdisjoint(names)
             and typing.seq > self.covered.get(replica, 0)
             # Whatever was read before has used its clocks.
@@ -495,7 +493,7 @@ class DocumentLog:
             prev == head.link
             and (session != head.session or seq > head.seq)
             and all(map(self._is_writer, self.heads))
-            and self._revoked(author) is None
+            and self.revoked(author) is None
             and seq > self.covered.get(replica, 0)
             and run.counter > self.ledger.highest(replica)
             and end <= self.counter + COUNTER_JUMP_MAX
@@ -553,7 +551,7 @@ class DocumentLog:
 
     def fold_on(self, base: WalCrdt | None) -> WalCrdt:
         """A fold to go on from, of nothing or of what is in another one."""
-        return new_fold(self._revoked, base)
+        return new_fold(self.revoked, base)
 
     def fold_at(self, ts: int) -> WalCrdt:
         """The fold of everything up to a `ts`, in the order of the log."""
@@ -650,14 +648,15 @@ class DocumentLog:
         if is_outdated(sealed, self.encryptor):
             self.outdated_ts = max(self.outdated_ts, element.ts)
 
-    def _is_counted(self, author: str, session: str | None, seq: int) -> bool:
-        return counted_seq(self._revoked, author, session, seq) == seq
+    def is_counted(self, author: str, session: str | None, seq: int) -> bool:
+        """Whether a seq of a session may count."""
+        return counted_seq(self.revoked, author, session, seq) == seq
 
     def _check_counted(self, author: str, link: str, session: str | None, seq: int) -> None:
-        counted = self._counted_of(author)
+        counted = self.counted_of(author)
         if counted is None:
             return
-        if not self._is_counted(author, session, seq):
+        if not self.is_counted(author, session, seq):
             raise _RevokedError
         if link in counted.links:
             return
@@ -668,9 +667,9 @@ class DocumentLog:
         # It may have to be tried again, once it was counted.
         counted.links.add(link)
 
-    def _counted_of(self, author: str) -> CountedLinks | None:
+    def counted_of(self, author: str) -> CountedLinks | None:
         """What counts of an author, if they were revoked."""
-        counts = self._revoked(author)
+        counts = self.revoked(author)
         if counts is None:
             return None
         counted = self._counted.get(author)
@@ -718,16 +717,16 @@ class DocumentLog:
     def expect(self, unmet: Mapping[str, Sequence[str]]) -> None:
         """Go on from what was not met before."""
         for author, links in unmet.items():
-            counted = self._counted_of(author)
+            counted = self.counted_of(author)
             if counted is not None:
                 counted.expect(links)
 
     def _links_of_revoked(self, page: Sequence[object]) -> Iterator[tuple[str, str, str | None]]:
         """Author, link and link before of what the revoked have written in a page."""
-        if self._revoked is nobody_revoked:
+        if self.revoked is nobody_revoked:
             return
         for value in page:
-            if self._counted_of(_author_of(value) or "") is None:
+            if self.counted_of(_author_of(value) or "") is None:
                 continue
             try:
                 element = _read(value)
@@ -739,74 +738,12 @@ class DocumentLog:
                 link = link_decoded(candidate.signed, key=key, signature=proof)
                 yield element.author, link, candidate.header.prev
 
-    def counted(
-        self, author: str, seqs: Mapping[str, int], *, are_heads_known: bool
-    ) -> dict[str, int | Counted]:
-        """What was read of an author, as a roster says that it counts.
-
-        Args:
-            author: The author.
-            seqs: The highest seq by session.
-            are_heads_known: Whether what the log starts from, if anything, names the author's
-                newest elements.
-        """
-        links = {(head.session, head.seq): head.link for head in self.heads.get(author, ())}
-        counters = self.crdt.inserted_by(author)
-        counts: dict[str, int | Counted] = {}
-        for session, seq in seqs.items():
-            replica, link = f"{author}:{session}", links.get((session, seq))
-            if session:
-                is_led_up_to = are_heads_known or self.ledger.has_replica(replica)
-            else:
-                # Whoever has sessions may count by author as well, for peers who know none; then
-                # the sessions tell what counts. What the log starts from does not say so.
-                is_led_up_to = author not in self.sessionless and self.base is None
-            if link is not None or is_led_up_to:
-                counts[session] = Counted(seq, link, counters.get(replica, 0))
-            else:
-                counts[session] = seq
-        for replica, counter in counters.items():
-            # Version 1 may stamp with another session than the one that counts the element, if any.
-            counts.setdefault(replica.partition(":")[2], Counted(0, None, counter))
-        return counts
-
-    def counts_all(self, author: str) -> bool:
-        """Whether everything that was read of an author counts, for sure, and nothing is waited
-        for that does not.
-        """
-        counted = self._counted_of(author)
-        if counted is None:
-            return True
-        if waits_in_vain(self._revoked, self.crdt):
-            return False
-        here: dict[str | None, set[int]] = {}
-        for part in self.ledger.entries.parts:
-            if part.author != author:
-                continue
-            seqs = here.setdefault(part.session, set())
-            if not seqs.isdisjoint(part.seqs):
-                return False
-            seqs.update(part.seqs)
-            if counted.are_named(part.session or "") and not counted.links.issuperset(part.links):
-                return False
-        # What the log starts from could be anything.
-        return all(
-            self._is_counted(author, session, seq)
-            and (len(here.get(session, ())) == seq or not self._is_read(author, session))
-            for writer, session, seq in self.tracker.sessions()
-            if writer == author
-        )
-
-    def _is_read(self, author: str, session: str | None) -> bool:
-        """Whether a session's elements are told apart by its seqs."""
-        return session is not None or author in self.sessionless or self.base is not None
-
     def _leading_to(
         self, candidate: _Candidate, link: str, events: list[Event]
     ) -> list[tuple[str, _Candidate]]:
         """Take back the elements of a revoked author that lead up to one that counts."""
         author, header = candidate.element.author, candidate.header
-        counted = self._counted_of(author)
+        counted = self.counted_of(author)
         if counted is None or header is None or link not in counted.links:
             return []
         was_waiting = counted.is_waiting
@@ -902,7 +839,7 @@ class DocumentLog:
         if not self._is_writer(author):
             return
         if header is not None:
-            if not self._is_counted(author, header.session, header.seq):
+            if not self.is_counted(author, header.session, header.seq):
                 return
             self.tracker.note(author, header.session, header.seq)
         if candidate.element.data.get("v") != 2:
@@ -910,11 +847,11 @@ class DocumentLog:
 
     def _believed(self, voucher: str, author: str, session: str | None, seq: int) -> int:
         """How far an element is missed that somebody says to have seen."""
-        is_believed = self._is_writer(voucher) and self._revoked(voucher) is None
+        is_believed = self._is_writer(voucher) and self.revoked(voucher) is None
         if not ((is_believed or voucher == _ROSTER) and self._is_writer(author)):
             return 0
         # Whoever has seen more of the revoked did not know yet that it would not count.
-        return counted_seq(self._revoked, author, session, seq)
+        return counted_seq(self.revoked, author, session, seq)
 
     def _enter(self, entry: Entry, events: list[Event]) -> None:
         self._known.add(entry.link)

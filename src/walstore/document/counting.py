@@ -1,0 +1,79 @@
+"""What was read of an author, told so that others can go on counting it after a revocation.
+
+- Links are told of those elements that no other goes on from: they lead back to all the rest.
+- Where links are not known, because a peer's snapshot names none, the seqs have to do.
+- What a log starts from could be anything: whether all of it counts is not for sure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from walstore.document.log import DocumentLog
+from walstore.document.revoked import waits_in_vain
+from walstore.signed.roster import Counted
+
+
+def counted_by(
+    log: DocumentLog, author: str, seqs: Mapping[str, int], *, are_heads_known: bool
+) -> dict[str, int | Counted]:
+    """What was read of an author, as a roster says that it counts.
+
+    Args:
+        log: The log, read to its end.
+        author: The author.
+        seqs: The highest seq by session.
+        are_heads_known: Whether what the log starts from, if anything, names the author's newest
+            elements.
+    """
+    links = {(head.session, head.seq): head.link for head in log.heads.get(author, ())}
+    counters = log.crdt.inserted_by(author)
+    counts: dict[str, int | Counted] = {}
+    for session, seq in seqs.items():
+        replica, link = f"{author}:{session}", links.get((session, seq))
+        if session:
+            is_led_up_to = are_heads_known or log.ledger.has_replica(replica)
+        else:
+            # Whoever has sessions may count by author as well, for peers who know none; then the
+            # sessions tell what counts. What the log starts from does not say so.
+            is_led_up_to = author not in log.sessionless and log.base is None
+        if link is not None or is_led_up_to:
+            counts[session] = Counted(seq, link, counters.get(replica, 0))
+        else:
+            counts[session] = seq
+    for replica, counter in counters.items():
+        # Version 1 may stamp with another session than the one that counts the element, if any.
+        counts.setdefault(replica.partition(":")[2], Counted(0, None, counter))
+    return counts
+
+
+def counts_all(log: DocumentLog, author: str) -> bool:
+    """Whether everything that was read of an author counts, for sure, and nothing is waited for
+    that does not.
+    """
+    counted = log.counted_of(author)
+    if counted is None:
+        return True
+    if waits_in_vain(log.revoked, log.crdt):
+        return False
+    here: dict[str | None, set[int]] = {}
+    for part in log.ledger.entries.parts:
+        if part.author != author:
+            continue
+        seqs = here.setdefault(part.session, set())
+        if not seqs.isdisjoint(part.seqs):
+            return False
+        seqs.update(part.seqs)
+        if counted.are_named(part.session or "") and not counted.links.issuperset(part.links):
+            return False
+    return all(
+        log.is_counted(author, session, seq)
+        and (len(here.get(session, ())) == seq or not _is_told_by_seqs(log, author, session))
+        for writer, session, seq in log.tracker.sessions()
+        if writer == author
+    )
+
+
+def _is_told_by_seqs(log: DocumentLog, author: str, session: str | None) -> bool:
+    """Whether a session's elements are told apart by its seqs."""
+    return session is not None or author in log.sessionless or log.base is not None
