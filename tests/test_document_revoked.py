@@ -259,6 +259,35 @@ async def test_what_counts_waits_for_what_is_withheld_and_is_not_signed_away() -
     await document.snapshot()
 
 
+async def test_what_waits_is_not_taken_for_lost() -> None:
+    elements = abc()
+    log, revoked = logged(elements[:2]), dict[str, Counts]()
+    there = await opened(log, CAROL, revoked=revoked.get)
+    revoked[BOB.public_key] = await counts_of(logged(elements))
+    # Who knows of the revocation first reads anew what the relay has so far.
+    assert not there.counts_all(BOB.public_key)
+    await there.reread()
+    assert (there.is_read_only, there.text("body")) == (False, "")
+    put_in(log, elements[2])
+    await there.pull()
+    assert (there.text("body"), there.detected_gaps()) == ("abc", [])
+
+
+async def test_an_element_that_counts_by_its_seq_leads_to_no_other() -> None:
+    elements = abc()
+    counts: Counts = {"s": named(elements), "t": 1}
+    stray = forged("X", seq=2, prev=link_of(elements[0]))
+    plain = forged("Y", seq=1, prev=link_of(stray), session="t")
+    log = logged([*elements, stray, plain, plain, stray])
+    document, events = await reading(log, counts)
+    assert document.text("body") == "abcY"
+    assert reasons(events) == [REVOKED]
+
+
+def named(elements: list[JsonElement]) -> Counted:
+    return Counted(len(elements), link_of(elements[-1]), 3)
+
+
 async def test_the_revoked_fill_no_memory_with_what_might_count() -> None:
     elements = abc()
     counts = await counts_of(logged(elements))

@@ -447,7 +447,7 @@ class WalDocument:
             events.append(Rollback(f"it ends at {self._log.checkpoint}, before {self._marks.ts}"))
         for replica, seq in self._marks.seqs.items():
             author, _, session = replica.partition(":")
-            if not self._source.is_writer(author):
+            if not self._source.is_writer(author) or self._log.is_waiting_for(author):
                 continue
             counted = self._source.counted(replica, seq)
             if self._log.tracker.has_lost(author, session or None, counted):

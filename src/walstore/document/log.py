@@ -221,8 +221,8 @@ class DocumentLog:
         return reading
 
     def holds(self, link: str) -> bool:
-        """Whether an element was read in the log itself, opened or not."""
-        return link in self._known or link in self.unreadable
+        """Whether an element was read in the log itself, whether it could be folded or not."""
+        return link in self._known or link in self.unreadable or link in self._unlinked
 
     def step_back(self, head: int) -> None:
         """Go on from where the log ends now; what was read beyond that stays, as if before it."""
@@ -251,6 +251,10 @@ class DocumentLog:
             for link, each in self._unlinked.items()
             if self._counted[each.element.author].is_waiting
         }
+
+    def is_waiting_for(self, author: str) -> bool:
+        """Whether elements of somebody revoked wait for what they lead up to."""
+        return any(each.element.author == author for each in self.unlinked.values())
 
     def refused_unlinked(self) -> list[Rejection]:
         """The same, as if nothing more were to come."""
@@ -390,17 +394,21 @@ class DocumentLog:
         except MalformedError as error:
             if isinstance(error, _TooFarError) and len(self._too_far) < UNPROVEN_MAX:
                 self._too_far[link] = candidate
-            self._count_unread(candidate)
-            events.append(_rejection(candidate.element, error.reason, proven=True))
+            self._reject(candidate, link, error.reason, events, is_own=is_own)
         except SealRejectedError as error:
-            self._count_unread(candidate)
-            events.append(_rejection(candidate.element, str(error), proven=True))
-            if is_own:
-                # It is in the log as it was sent: to send it again would change nothing.
-                self._known.add(link)
+            self._reject(candidate, link, str(error), events, is_own=is_own)
         else:
             if entry is not None:
                 reading.folded.parts.append(entry)
+
+    def _reject(
+        self, candidate: _Candidate, link: str, reason: str, events: list[Event], *, is_own: bool
+    ) -> None:
+        self._count_unread(candidate)
+        events.append(_rejection(candidate.element, reason, proven=True))
+        if is_own:
+            # It is in the log as it was sent: to send it again would change nothing.
+            self._known.add(link)
 
     def _take_too_far(self, reading: Reading, changes: list[Change] | None) -> None:
         """Judge once more, after a late element, what was too far above everything before it."""
@@ -658,14 +666,14 @@ class DocumentLog:
             return
         if not self.is_counted(author, session, seq):
             raise _RevokedError
-        if link in counted.links:
+        if link in counted.links or link in counted.admitted:
             return
         if counted.are_named(session or ""):
             raise _RevokedError if session is None else _UnlinkedError
         if self.tracker.has(author, session, seq):
             raise _RevokedError
         # It may have to be tried again, once it was counted.
-        counted.links.add(link)
+        counted.admitted.add(link)
 
     def counted_of(self, author: str) -> CountedLinks | None:
         """What counts of an author, if they were revoked."""
@@ -769,13 +777,14 @@ class DocumentLog:
         if link in self._unlinked:
             return
         counted = self._counted[author]
+        if not counted.has_waited:
+            for session, seq in counted.awaited():
+                self.tracker.vouch(_ROSTER, author, session, seq)
         is_kept = counted.may_wait(header.session, header.seq)
         if is_kept:
             self._unlinked[link] = candidate
         if not (is_kept and counted.is_waiting):
             events.append(_refused(candidate))
-        for session, seq in counted.awaited():
-            self.tracker.vouch(_ROSTER, author, session, seq)
 
     def _is_covered(self, author: str, header: Header | None) -> bool:
         """Whether an element was before a barrier already."""

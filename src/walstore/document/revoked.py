@@ -107,9 +107,10 @@ class CountedLinks:
         counts: What the roster says.
         links: The links that are named, and those that lead up to them.
         unmet: Those of them whose element was not read yet.
+        admitted: The links of elements that count by their seqs.
     """
 
-    __slots__ = ("_named", "_twins", "counts", "links", "unmet")
+    __slots__ = ("_named", "_twins", "admitted", "counts", "links", "unmet")
 
     def __init__(self, counts: Counts) -> None:
         """Begin with what is named."""
@@ -118,6 +119,7 @@ class CountedLinks:
         self._named = frozenset(link for link in named if link is not None)
         self.links = set(self._named)
         self.unmet = set(self._named)
+        self.admitted: set[str] = set()
         self._twins: dict[tuple[str, int], int] = {}
 
     @property
@@ -166,6 +168,11 @@ class CountedLinks:
             if prev is not None and prev not in self.links:
                 names.append(prev)
             self.meet(link, prev)
+
+    @property
+    def has_waited(self) -> bool:
+        """Whether an element has waited for a link already."""
+        return bool(self._twins)
 
     def may_wait(self, session: str, seq: int) -> bool:
         """Whether there is room for one more element with a seq to wait for a link."""
