@@ -9,7 +9,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import TypeAlias
 
 from walstore.canon import canonical_text
@@ -19,7 +20,7 @@ from walstore.document.entries import Entries, Entry, Part, Stretch
 from walstore.wire.envelope import counters_of, replica_of
 from walstore.wire.limits import TS_MAX
 
-__all__ = ["Entry", "Ledger"]
+__all__ = ["Entry", "Highs", "Ledger", "highest_counter"]
 
 # An element, and the run of it that stamped a clock; or keystrokes, which have no other clocks.
 Owner: TypeAlias = tuple[Entry, Run] | Stretch
@@ -192,6 +193,44 @@ class Ledger:
             ends.insert(place + 1, stop)
             owners.insert(place + 1, owner)
             counter = stop + 1
+
+
+class Highs:
+    """The highest counters of a log, up to any place in it.
+
+    Elements that come late may be entered, in the order of the log.
+    """
+
+    __slots__ = ("_entered", "_highs", "_parts", "_times")
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        """Take the elements in the order of the log; nothing is in the midst of keystrokes."""
+        self._parts = parts
+        self._times = [part.ts for part in parts]
+        self._highs = [0, *accumulate(map(_highest, parts), max)]
+        self._entered = 0
+
+    def enter(self, counter: int) -> None:
+        """Take in the highest counter of an element that comes after those entered before."""
+        self._entered = max(self._entered, counter)
+
+    def before(self, ts: int) -> int:
+        """The highest counter before a `ts` that is not before what was entered; 0 if none is."""
+        place = bisect_left(self._times, ts)
+        if not place:
+            return self._entered
+        last = self._parts[place - 1]
+        high = last.counter_before(ts) if isinstance(last, Stretch) else _highest(last)
+        return max(self._entered, self._highs[place - 1], high)
+
+
+def highest_counter(runs: Sequence[Run]) -> int:
+    """The highest counter in runs, 0 if there are none."""
+    return max((counters_of(run)[1] for run in runs), default=0)
+
+
+def _highest(part: Part) -> int:
+    return part.end - 1 if isinstance(part, Stretch) else highest_counter(part.runs)
 
 
 def _ledger_of(parts: Iterable[Part], forgotten: Mapping[str, int]) -> Ledger:

@@ -36,7 +36,7 @@ from walstore.document.entries import Entries, Entry, Part, Stretch
 from walstore.document.events import NOT_A_WRITER, Event, Fork, Rejection
 from walstore.document.gaps import SequenceTracker
 from walstore.document.keystrokes import Strokes, gather_strokes
-from walstore.document.ledger import Ledger
+from walstore.document.ledger import Highs, Ledger, highest_counter
 from walstore.document.ports import RawElement
 from walstore.document.revoked import (
     CountedLinks,
@@ -64,7 +64,6 @@ from walstore.wire.element import Element, read_element, read_raw_element
 from walstore.wire.envelope import (
     Envelope,
     Header,
-    counters_of,
     read_header,
     read_packed,
     read_starfish,
@@ -183,6 +182,8 @@ class DocumentLog:
         self._unlinked: dict[str, _Candidate] = {}
         # What counts of those authors who were revoked, as far as anything of them was read.
         self._counted: dict[str, CountedLinks] = {}
+        # The counters of the log, while late elements are entered that waited together.
+        self._highs: Highs | None = None
         # Those of whom elements were read that no session counts.
         self.sessionless: set[str] = set()
         self._is_writer = is_writer
@@ -370,9 +371,12 @@ class DocumentLog:
     ) -> None:
         """Fold an element whose author is proven, and what waited for it, or say why not."""
         waited = self._leading_to(candidate, link, reading.events)
-        for name, each in waited:
-            self._take_one(each, name, reading, changes)
-            each.element.release()
+        if waited:
+            self._highs = Highs(self.ledger.parts())
+            for name, each in waited:
+                self._take_one(each, name, reading, changes)
+                each.element.release()
+            self._highs = None
         self._take_one(candidate, link, reading, changes)
         if waited:
             self._take_too_far(reading, changes)
@@ -767,8 +771,8 @@ class DocumentLog:
             events += [
                 _refused(each) for each in self._unlinked.values() if each.element.author == author
             ]
-        found.reverse()
-        return found
+        # In the order of the log, which may be another one.
+        return sorted(found, key=lambda each: each[1].element.ts)
 
     def _keep_unlinked(self, candidate: _Candidate, link: str, events: list[Event]) -> None:
         """Keep an element of a revoked author until something comes that it leads up to."""
@@ -826,8 +830,8 @@ class DocumentLog:
         """The highest counter in the log before a `ts`."""
         if ts > self._entered_ts:
             return self.counter
-        before = [_counter_before(part, ts) for part in self.ledger.entries.parts]
-        return max([self._start_counter, *before])
+        highs = Highs(self.ledger.parts()) if self._highs is None else self._highs
+        return max(self._start_counter, highs.before(ts))
 
     def start(self, base: WalCrdt, heads: Mapping[str, frozenset[Head]]) -> None:
         """Go on from a fold of everything before, which stays as it is, and its newest elements."""
@@ -864,7 +868,10 @@ class DocumentLog:
 
     def _enter(self, entry: Entry, events: list[Event]) -> None:
         self._known.add(entry.link)
-        self.counter = max(self.counter, highest_counter(entry.runs))
+        highest = highest_counter(entry.runs)
+        self.counter = max(self.counter, highest)
+        if self._highs is not None:
+            self._highs.enter(highest)
         if entry.element.ts < self._entered_ts:
             self.is_out_of_order = True
         self._entered_ts = max(self._entered_ts, entry.element.ts)
@@ -894,17 +901,6 @@ def ts_of(value: object) -> int:
     else:
         ts = value.get("ts") if isinstance(value, dict) else getattr(value, "ts", None)
     return ts if type(ts) is int and 0 <= ts <= TS_MAX else 0
-
-
-def highest_counter(runs: Sequence[Run]) -> int:
-    """The highest counter in runs, 0 if there are none."""
-    return max((counters_of(run)[1] for run in runs), default=0)
-
-
-def _counter_before(part: Part, ts: int) -> int:
-    if isinstance(part, Stretch):
-        return part.counter_before(ts)
-    return highest_counter(part.runs) if part.ts < ts else 0
 
 
 def _prevs(part: _Candidate | Strokes) -> Sequence[str | None]:

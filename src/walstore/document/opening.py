@@ -24,8 +24,8 @@ from typing import Literal, NamedTuple
 from walstore.crdt import Change, MapChanged, WalCrdt
 from walstore.document.changed import Changes
 from walstore.document.events import Event, Gap, Rejection, Rollback
-from walstore.document.ledger import Entry
-from walstore.document.log import DocumentLog, Reading, highest_counter, ts_of
+from walstore.document.ledger import Entry, highest_counter
+from walstore.document.log import DocumentLog, Reading, ts_of
 from walstore.document.ports import (
     CheckpointTooOldError,
     LogBehindError,
