@@ -352,10 +352,11 @@ class WalDocument:
         self._outbox.start(author_seq=log.tracker.highest(own, None), prev=newest)
         self._restore(log, newest)
         if base is not None:
-            # Others may only claim to cover what was not acknowledged. But where something was let
-            # go, to fold it once more might bring it back.
+            # Others may only claim to cover what was not acknowledged, unless they know its link.
+            # But where something was let go, to fold it once more might bring it back.
             is_certain = base.produced_by == own or bool(base.cuts)
-            self._outbox.settle(lambda sealed: is_covered(sealed, base), is_certain=is_certain)
+            heads = None if is_certain else {head.link for head in base.heads.get(own, ())}
+            self._outbox.settle(lambda sealed: is_covered(sealed, base), heads)
         self._outbox.carry_over(log)
         self._stranded.carry_over(log, base)
 

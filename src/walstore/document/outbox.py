@@ -17,7 +17,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from walstore.canon import canonical_bytes
@@ -354,15 +354,20 @@ class Outbox:
         self._acknowledged = {}
         self._sealed = deque(on_its_way.values())
 
-    def settle(self, is_covered: Callable[[Sealed], bool], *, is_certain: bool) -> None:
+    def settle(
+        self, is_covered: Callable[[Sealed], bool], heads: Collection[str] | None = None
+    ) -> None:
         """Let go of what a snapshot covers: it was in the log, and may be pruned there by now.
 
         Args:
             is_covered: Whether it covers a body.
-            is_certain: Whether that counts also of what was not acknowledged; else it is sent once
-                more, which changes nothing where it was sent before.
+            heads: Of what was not acknowledged, let go only of what leads up to one of these links;
+                the rest is sent once more, which changes nothing where it was sent before.
         """
-        waiting = [*self._acknowledged.values(), *(self._sealed if is_certain else ())]
+        sent = list(self._sealed)
+        while heads is not None and sent and sent[-1].link not in heads:
+            sent.pop()
+        waiting = [*self._acknowledged.values(), *sent]
         covered = {sealed.link for sealed in waiting if is_covered(sealed)}
         self._sealed = deque([sealed for sealed in self._sealed if sealed.link not in covered])
         acknowledged = self._acknowledged.items()
