@@ -23,11 +23,12 @@ from tests.rigged import (
     write_starfish,
 )
 from walstore.crdt import Run, WalCrdt, Writer
-from walstore.crdt.runs import Insert, Remove
+from walstore.crdt.runs import Insert, Remove, Set
 from walstore.crdt.sequence import RunSequence
 from walstore.document import SnapshotVerdict, WalDocument
 from walstore.document.events import Displaced, Event, Gap, Rejection
 from walstore.document.faults import SnapshotRefusedError
+from walstore.document.ledger import Entry, Highs
 from walstore.document.revoked import (
     TWINS_WAITING_MAX,
     counted_seq,
@@ -35,6 +36,7 @@ from walstore.document.revoked import (
     nobody_revoked,
 )
 from walstore.signed.roster import Counted, Counts
+from walstore.wire.element import Element
 
 BEN = "be" * 32
 COUNTED = {BEN: {"s": 3, "": 7}}
@@ -408,3 +410,21 @@ async def test_no_op_divides_those_who_read_before_a_revocation_from_those_after
         states.add(state_of(new))
     states.add(state_of((await reading(log, counts))[0]))
     assert len(states) == 1
+
+
+# ── how it is found in time ────────────────────────────────────────────────────────────
+
+
+def test_the_counters_before_a_place_are_those_of_all_that_is_before_it() -> None:
+    parts = [stamped(ts, counter) for ts, counter in ((2, 5), (4, 3), (7, 9))]
+    highs = Highs(parts)
+    assert [highs.before(ts) for ts in range(1, 10)] == [0, 0, 5, 5, 5, 5, 5, 9, 9]
+    highs.enter(7)
+    assert [highs.before(ts) for ts in range(5, 9)] == [7, 7, 7, 9]
+    assert Highs([]).before(5) == 0
+
+
+def stamped(ts: int, counter: int) -> Entry:
+    """An element with one op."""
+    runs: list[Run] = [Set("x", BOBS, counter, ts)]
+    return Entry(Element(ts, b"{}", BOB.public_key, ""), "", None, None, runs)
