@@ -19,6 +19,7 @@ from walstore.relay.config import Settings
 from walstore.relay.limits import Limits
 from walstore.relay.peer import Peer
 from walstore.relay.server import _FRAMES_IN_A_ROW
+from walstore.relay.session import frames_in
 from walstore.wire.frames import Code, Pull
 
 DOCUMENT = "notes/a"
@@ -65,6 +66,23 @@ async def test_who_says_much_at_once_lets_others_have_their_turn() -> None:
     assert 0 < max(steps) <= _FRAMES_IN_A_ROW
     # What has come is held, and so it is not much.
     assert max(waiting for _, waiting in counted) < 1_000
+
+
+async def test_who_says_much_in_few_frames_lets_others_have_their_turn() -> None:
+    counted: list[tuple[int, int]] = []
+    long = b'["CLOSE","%b"]' % (b"x" * 2**16)
+    limits = replace(NEVER_AGAIN, faults_max=10**6)
+    async with (
+        Relay.serve(MemoryLog(), limits=limits, compression=False) as relay,
+        raw_websocket(relay.port) as chatty,
+    ):
+        (peer,) = relay.peers
+        peer.session._frames.refill()
+        async with watched(peer, counted):
+            await chatty.say(framed(TEXT, long) * 100)
+            await eventually(lambda: taken(peer) >= 99 * frames_in(long))
+    steps = [after[0] - before[0] for before, after in pairwise(counted)]
+    assert 0 < max(steps) < _FRAMES_IN_A_ROW + frames_in(long)
 
 
 async def test_who_is_gone_is_not_answered(caplog: pytest.LogCaptureFixture) -> None:

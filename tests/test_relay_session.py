@@ -23,6 +23,7 @@ from walstore.relay.session import (
     Reply,
     Session,
     Unsubscribe,
+    frames_in,
 )
 from walstore.signed import Identity
 from walstore.signed.auth import sign_auth
@@ -498,12 +499,14 @@ def test_pieces_are_counted_in_bytes() -> None:
 
 # ── how fast ───────────────────────────────────────────────────────────────────────────
 
+ASKED = client_frame(PULL)
+
 
 def test_frames_are_read_no_faster_than_the_pace() -> None:
     session = new_session(limits=Limits(frames_per_second=100, frames_burst=5))
     now_ms, waited = NOW_MS, []
     for _ in range(25):
-        wait_ms = session.pace(now_ms)
+        wait_ms = session.pace(ASKED, now_ms)
         waited.append(wait_ms)
         now_ms += wait_ms
     assert waited[:5] == [0] * 5
@@ -515,7 +518,7 @@ def test_who_is_refused_has_a_tenth_of_the_pace() -> None:
     def waited_ms(session: Session) -> int:
         now_ms = NOW_MS
         for _ in range(11):
-            now_ms += session.pace(now_ms)
+            now_ms += session.pace(ASKED, now_ms)
             said(session, PULL, now_ms)
         return now_ms - NOW_MS
 
@@ -524,9 +527,25 @@ def test_who_is_refused_has_a_tenth_of_the_pace() -> None:
     assert waited_ms(proved(new_session(limits=limits), ANNA)) == 10
 
 
+def test_a_long_frame_counts_as_several() -> None:
+    size = 2**20 - 100
+    long = appending(ANNA, "notes/a", {"a": "x" * size})
+    limits = Limits(frames_per_second=1000, frames_burst=1)
+
+    def waited_ms(session: Session) -> int:
+        session.pace(client_frame(long), NOW_MS)
+        said(session, long)
+        return session.pace(ASKED, NOW_MS)
+
+    as_frames = frames_in(client_frame(long))
+    assert as_frames > 100
+    assert waited_ms(new_session(limits=limits)) == as_frames * REFUSED_FRAMES
+    assert waited_ms(proved(new_session(limits=limits), ANNA)) == as_frames
+
+
 def test_who_has_proved_no_key_says_little_at_once() -> None:
     def at_once(session: Session) -> int:
-        return next(number for number in count() if session.pace(NOW_MS))
+        return next(number for number in count() if session.pace(ASKED, NOW_MS))
 
     assert at_once(new_session()) == STRANGER_FRAMES
     assert at_once(proved(new_session(), ANNA)) == Limits().frames_burst
@@ -538,9 +557,9 @@ def test_who_has_proved_no_key_says_little_at_once() -> None:
 
 def test_the_pace_recovers_but_never_beyond_the_burst() -> None:
     session = new_session(limits=Limits(frames_per_second=100, frames_burst=5))
-    while not session.pace(NOW_MS):
+    while not session.pace(ASKED, NOW_MS):
         pass
-    assert [session.pace(NOW_MS + 3_600_000) for _ in range(6)] == [0, 0, 0, 0, 0, 10]
+    assert [session.pace(ASKED, NOW_MS + 3_600_000) for _ in range(6)] == [0, 0, 0, 0, 0, 10]
 
 
 def test_a_clock_that_jumps_back_stops_nobody_for_long() -> None:

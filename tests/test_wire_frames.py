@@ -53,6 +53,7 @@ from walstore.wire.frames import (
 from walstore.wire.limits import (
     CHANGES_MAX,
     DOCUMENT_KEY_SIZE_MAX,
+    FRAME_BRACKETS_MAX,
     FRAME_BYTES_MAX,
     PRESENCE_BYTES_MAX,
     PULL_ELEMENTS_MAX,
@@ -494,6 +495,33 @@ def test_an_append_gives_its_whole_data_or_nothing_that_is_json(
     assert isinstance(frame, Append)
     # A part of the data that begins like an object is cut out unread; it never is one.
     assert frame.data == canonical or not is_json(frame.data)
+
+
+def test_what_is_in_an_append_is_not_read_with_its_frame() -> None:
+    # Whatever a reader would stumble over, and so everything that would cost it time.
+    for data in ("{no JSON at all}", '{"a":[{},{},"\\ud800"', "{" * 1000):
+        frame = read_client_frame(append_text(len(data) + 1, data + "}"))
+        assert isinstance(frame, Append)
+        assert frame.data == f"{data}}}".encode()
+
+
+@pytest.mark.parametrize("space", ["", " ", "\n\t "])
+def test_an_append_may_be_spelled_with_white_space_before_its_data(space: str) -> None:
+    members = ['"APPEND"', '"r,\\"["', '"d"', "null", f'"{KEY}"', f'"{SIGNATURE}"', "17"]
+    frame = read_client_frame(f'[{space}{f"{space},{space}".join(members)},{{"half":"\\ud800"}}]')
+    assert isinstance(frame, Append)
+    assert (frame.ref, frame.data) == ('r,"[', rb'{"half":"\ud800"}')
+
+
+def test_a_frame_of_a_great_many_containers_is_refused_unread() -> None:
+    many = ",".join(["[]"] * (FRAME_BRACKETS_MAX + 1))
+    for text in (f'["GRANT","r",{{"a":[{many}]}}]', f'["PUT",{many}]', f'["REQ","r",[{many}]'):
+        assert "brackets" in refused(text).reason
+
+
+def test_a_text_may_hold_as_many_brackets_as_fit() -> None:
+    piece = PutSnapshot("r", "d", None, None, '["\\]{' * (SNAPSHOT_PIECE_SIZE // 5), True)
+    assert read_client_frame(client_frame(piece)) == piece
 
 
 def elements_text(sizes: list[Any], data: list[bytes]) -> bytes:

@@ -55,7 +55,16 @@ from walstore.relay.rates import Penalties
 from walstore.relay.readers import Readers
 from walstore.relay.refusals import draining, unavailable
 from walstore.relay.roles import Roles
-from walstore.relay.session import Drop, KeepGrant, Order, PutWhole, Reply, Session, Unsubscribe
+from walstore.relay.session import (
+    Drop,
+    KeepGrant,
+    Order,
+    PutWhole,
+    Reply,
+    Session,
+    Unsubscribe,
+    frames_in,
+)
 from walstore.signed.auth import relay_address
 from walstore.signed.grant import read_grant
 from walstore.wire.frames import (
@@ -83,7 +92,8 @@ from walstore.wire.limits import (
 
 _logger = logging.getLogger("walstore.relay")
 
-# Frames of one peer that are looked at in a row. What has come together could be a thousand.
+# Frames of one peer that are looked at in a row; a long one counts as several. What has come
+# together could be a thousand.
 _FRAMES_IN_A_ROW = 16
 
 # How often it is written down how far readers are, and looked up who may still read.
@@ -279,13 +289,15 @@ class Relay:
                 if isinstance(message, bytes):
                     peer.drop(Drop(1003, "frames are text"))
                 elif peer.is_open:
-                    await self._take(peer, message.encode())
+                    text = message.encode()
+                    await self._take(peer, text)
+                    taken += frames_in(text)
                 if not peer.is_open:
                     break
-                taken += 1
-                if taken % _FRAMES_IN_A_ROW == 0:
+                if taken >= _FRAMES_IN_A_ROW:
                     # Whatever is here already is taken without a pause otherwise, while all wait.
                     await asyncio.sleep(0)
+                    taken = 0
         except ConnectionClosed:
             pass
         finally:
@@ -318,7 +330,7 @@ class Relay:
         await peer.ended()
 
     async def _take(self, peer: Peer, text: bytes) -> None:
-        if wait_ms := peer.session.pace(self._now_ms()):
+        if wait_ms := peer.session.pace(text, self._now_ms()):
             await asyncio.sleep(wait_ms / 1000)
         for outcome in peer.session.receive(text, self._now_ms()):
             if isinstance(outcome, Reply | Drop):

@@ -57,6 +57,9 @@ RESERVED_SUFFIX = "__snapshot"
 # they say has less of the relay than others.
 REFUSED_FRAMES = 10
 
+# A longer frame counts as one for each so many bytes, unpacked: to read it takes that much longer.
+_BYTES_PER_FRAME = 8 * 2**10
+
 # Frames at once of a connection that has proved no key. To come anew gains nothing then.
 STRANGER_FRAMES = 200
 
@@ -181,9 +184,9 @@ class Session:
             (RECORDS_FEATURE,),
         )
 
-    def pace(self, now_ms: int) -> int:
-        """How many milliseconds to wait before the next frame is read."""
-        return self._frames.borrow(now_ms)
+    def pace(self, text: bytes, now_ms: int) -> int:
+        """How many milliseconds to wait before a frame is read."""
+        return self._frames.borrow(now_ms, frames_in(text))
 
     def receive(self, text: bytes, now_ms: int) -> list[Reply | Order | Drop]:
         """What is to be done about a frame."""
@@ -195,7 +198,7 @@ class Session:
             return self._dispatch(frame, now_ms)
         except _RefusedError as error:
             ref = None if isinstance(frame, SetPresence) else frame.ref
-            self._frames.borrow(now_ms, REFUSED_FRAMES - 1)
+            self._frames.borrow(now_ms, (REFUSED_FRAMES - 1) * frames_in(text))
             return self._refuse(ref, error)
 
     def fault(
@@ -385,6 +388,11 @@ class Session:
 
     def _refuse(self, ref: str | None, error: _RefusedError) -> list[Reply | Order | Drop]:
         return [Reply(Refusal(ref, error.code, str(error), error.details))]
+
+
+def frames_in(text: bytes) -> int:
+    """As how many frames a frame counts."""
+    return 1 + len(text) // _BYTES_PER_FRAME
 
 
 def _cut(reason: str) -> str:

@@ -62,6 +62,10 @@ PULL_BYTES_MAX = 2**20
 # One message: an element and what stands around it.
 FRAME_BYTES_MAX = ELEMENT_BYTES_MAX + 4096
 
+# Brackets in a message, but for those of an element: bounds the time that reading it can take. What
+# asks for a thousand documents has three; their keys may have some, too.
+FRAME_BRACKETS_MAX = 2**14
+
 # A snapshot's text, in all its pieces. The state of a book is a few MiB.
 SNAPSHOT_BYTES_MAX = 64 * 2**20
 

@@ -2,11 +2,13 @@
 
 - Reading checks every type and limit, and raises `FrameError` with the code that the client is
   told; nothing else is raised, whatever the text.
-- An element's data is not encoded again: it is cut out by its size, and spliced in.
+- An element's data is neither encoded again nor read: it is cut out by its size, and spliced in.
+  Anybody may send a frame, and only who may append has a relay look at what is in it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
@@ -14,16 +16,18 @@ import orjson
 
 from walstore.wire.frames.codes import Code, FrameError
 from walstore.wire.frames.fields import (
+    SCALAR,
     WrongError,
     boolean_of,
+    check_size,
     hex_of,
     integer_of,
     object_of,
     options_of,
-    read_array,
     read_document,
     read_log,
     read_name,
+    read_plain_array,
     read_record_name,
     read_record_text,
     read_ref,
@@ -262,7 +266,7 @@ def read_client_frame(raw: str | bytes) -> ClientFrame:
         FrameError: It is not a frame, or is beyond a limit.
     """
     text = raw.encode(errors="surrogatepass") if isinstance(raw, str) else raw
-    verb, members = read_array(text)
+    verb, members = _read_around_data(text) or read_plain_array(text)
     # A presence has no ref, and a document key must not be taken for one.
     ref = None if verb == "PRESENCE" else ref_of(members)
     reader = _CLIENT_READERS.get(verb)
@@ -272,6 +276,23 @@ def read_client_frame(raw: str | bytes) -> ClientFrame:
         return reader(members, text)
     except WrongError as error:
         raise FrameError(error.code, f"{verb}: {error}", ref) from None
+
+
+# What stands before the data of an APPEND: the verb, five members and the size.
+_BEFORE_DATA = re.compile(rb"""\s*+\[\s*+"APPEND"\s*+(?:,%b){6}+,(?=\{)""" % SCALAR, re.DOTALL)
+
+
+def _read_around_data(text: bytes) -> tuple[str, list[Any]] | None:
+    """The verb and members of an APPEND, with where its data begin in the place of these."""
+    check_size(text)
+    before = _BEFORE_DATA.match(text)
+    if before is None:
+        return None
+    try:
+        verb, *members = orjson.loads(b"%b]" % before[0][:-1])
+    except orjson.JSONDecodeError as error:
+        raise FrameError(Code.MALFORMED, "not JSON") from error
+    return verb, [*members, before.end()]
 
 
 def _auth(members: list[Any], _: bytes) -> Auth:
@@ -287,13 +308,11 @@ def _grant(members: list[Any], _: bytes) -> PublishGrant:
 
 
 def _append(members: list[Any], text: bytes) -> Append:
-    ref, document, log, author, signature, size, data = take(members, 7)
-    object_of(data, "the data")
+    ref, document, log, author, signature, size, start = take(members, 7)
     size = integer_of(size, "the size")
-    start = len(text) - 1 - size
-    # The data stands last, right before the closing bracket, and the rest is checked by its text.
-    if start < 1 or text[start - 1 : start + 1] != b",{" or text[-2:] != b"}]":
-        raise WrongError("the size is not that of the data")
+    # The data stand last, right before the closing bracket.
+    if type(start) is not int or start + size != len(text) - 1 or text[-2:] != b"}]":
+        raise WrongError("the size is not that of the data, or these are no object")
     return Append(
         read_ref(ref),
         read_document(document),

@@ -12,6 +12,7 @@ from walstore.errors import MalformedError
 from walstore.wire.frames.codes import Code, FrameError
 from walstore.wire.limits import (
     DOCUMENT_KEY_SIZE_MAX,
+    FRAME_BRACKETS_MAX,
     FRAME_BYTES_MAX,
     RECORD_BYTES_MAX,
     RECORD_NAME_SIZE_MAX,
@@ -24,6 +25,10 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _CONTROL = re.compile("[\x00-\x1f]")
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 
+# A member that is no container, and a frame that is made of such alone. Nothing is tried twice.
+SCALAR = rb"""\s*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^\s",\[\]{}]++)\s*+"""
+_FLAT = re.compile(rb"\s*+\[(?:%b,)*+%b\]\s*+" % (SCALAR, SCALAR), re.DOTALL)
+
 
 class WrongError(Exception):
     """A member is not what it should be."""
@@ -34,9 +39,29 @@ class WrongError(Exception):
 
 
 def read_array(text: bytes) -> tuple[str, list[Any]]:
+    """The verb and the members of a frame that may hold elements."""
+    check_size(text)
+    return _verb_and_members(_load(text))
+
+
+def read_plain_array(text: bytes) -> tuple[str, list[Any]]:
+    """The same of a frame without elements: few containers, and no half characters."""
+    check_size(text)
+    # A text, of a snapshot say, may hold as many as it likes.
+    if text.count(b"[") + text.count(b"{") > FRAME_BRACKETS_MAX and not _FLAT.fullmatch(text):
+        raise FrameError(Code.MALFORMED, "too many brackets in one frame")
+    try:
+        return _verb_and_members(orjson.loads(text))
+    except orjson.JSONDecodeError as error:
+        raise FrameError(Code.MALFORMED, "not JSON") from error
+
+
+def check_size(text: bytes) -> None:
     if len(text) > FRAME_BYTES_MAX * 2:
         raise FrameError(Code.TOO_LARGE, f"{len(text)} bytes in one frame")
-    value = _load(text)
+
+
+def _verb_and_members(value: Any) -> tuple[str, list[Any]]:
     if type(value) is not list or not value or type(value[0]) is not str:
         raise FrameError(Code.MALFORMED, "not an array that begins with a verb")
     return value[0], value[1:]
