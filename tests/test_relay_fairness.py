@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from websockets.exceptions import ConnectionClosed
@@ -17,10 +18,11 @@ from tests.relay_clients import ANNA, BEN, eventually, speaking
 from walstore.relay import MemoryLog, Relay
 from walstore.relay.config import Settings
 from walstore.relay.limits import Limits
+from walstore.relay.log import FeedPage, NewElement
 from walstore.relay.peer import Peer
 from walstore.relay.server import _FRAMES_IN_A_ROW
 from walstore.relay.session import frames_in
-from walstore.wire.frames import Code, Pull
+from walstore.wire.frames import Code, EndOfStored, FollowChanges, Pull
 
 DOCUMENT = "notes/a"
 
@@ -122,6 +124,39 @@ async def test_who_asks_to_follow_a_hundred_thousand_documents_follows_a_thousan
         greedy.socket.transport.abort()
         await eventually(lambda: len(relay.peers) == 1)
         assert not relay._following._rooms
+
+
+class CountedLog(MemoryLog):
+    """A log that counts the pages that are read of it at the same time, and how far they look."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.most = self.seqs = 0
+
+    async def feed(self, since: int, *arguments: Any, **options: Any) -> FeedPage:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await asyncio.sleep(0)
+        page = await super().feed(since, *arguments, **options)
+        self.now -= 1
+        self.seqs = max(self.seqs, page.last_seq - since)
+        return page
+
+
+async def test_who_asks_for_many_feeds_is_read_for_page_by_page() -> None:
+    log = CountedLog()
+    count, feeds = 20_000, 20
+    rows = [NewElement(DOCUMENT, f"{n:064x}", "a", "s", b"{}") for n in range(count)]
+    await log.append(rows, 1)
+    wanted = FollowChanges("", "tail", "", 0, None, 10, None, frozenset({"nobody"}), None, False)
+    async with Relay.serve(log) as relay, speaking(relay.url, ANNA) as greedy:
+        for number in range(feeds):
+            await greedy.say(wanted._replace(ref=f"{number}"))
+        for number in range(feeds):
+            end = await greedy.get(EndOfStored, f"{number}")
+            assert end.result == {"seq": count, "more": False}
+    assert log.most == 1
+    assert 0 < log.seqs < count
 
 
 async def test_who_does_not_answer_a_ping_is_gone_and_others_are_not() -> None:

@@ -19,7 +19,15 @@ from walstore.relay.front import Front
 from walstore.relay.http import respond
 from walstore.relay.info import Retained
 from walstore.relay.keeper import Keeper
-from walstore.relay.log import Accepted, LogError, NewElement, NewSnapshot, Removal, Removed
+from walstore.relay.log import (
+    Accepted,
+    FeedPage,
+    LogError,
+    NewElement,
+    NewSnapshot,
+    Removal,
+    Removed,
+)
 from walstore.relay.memory import MemoryLog
 from walstore.relay.metrics import Metrics
 from walstore.relay.retention import Policy, PolicyError
@@ -241,6 +249,29 @@ async def test_the_oldest_snapshot_is_the_oldest_that_is_still_there() -> None:
     assert (await front_of(log).retained()).min_created_ms == NOW_MS + 3
     await log.trim(8)
     assert (await front.retained()).min_created_ms == NOW_MS + 4
+
+
+async def test_where_no_snapshot_is_there_nothing_is_looked_at_twice() -> None:
+    looked: list[range] = []
+
+    class Counted(MemoryLog):
+        async def feed(self, since: int, *arguments: Any, **options: Any) -> FeedPage:
+            page = await super().feed(since, *arguments, **options)
+            looked.append(range(since, page.last_seq))
+            return page
+
+    log = Counted()
+    front = front_of(log)
+    for count in (1, 20_000, 0, 5):
+        looked.clear()
+        news = [NewElement("notes/a", f"{count}-{n}", AUTHOR, "s", b"{}") for n in range(count)]
+        await log.append(news, NOW_MS)
+        assert (await front.retained()).min_created_ms is None
+        assert sum(map(len, looked)) == count
+    # And never very many at once: others want to read, too.
+    looked.clear()
+    assert (await front_of(log).retained()).min_created_ms is None
+    assert max(map(len, looked)) < 20_000 < sum(map(len, looked))
 
 
 async def test_what_would_go_is_told_without_its_going() -> None:

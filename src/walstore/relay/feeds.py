@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
 
-from walstore.relay.log import Event, Filter, LogError, RelayLog
+from walstore.relay.log import Event, FeedPage, Filter, LogError, RelayLog
 from walstore.relay.peer import Peer
 from walstore.relay.refusals import replay_too_old, revoked, unavailable
 from walstore.relay.splitting import split
@@ -37,6 +37,9 @@ _logger = logging.getLogger("walstore.relay")
 _INLINE_BYTES_MAX = 2**20
 
 _PAGE_EVENTS_MAX = 4 * EVENTS_PER_FRAME_MAX
+
+# Seqs that are looked at for one page, wanted or not: others wait for so long to be read for.
+_PAGE_SEQS_MAX = 2**14
 
 # Events of a request that are held together.
 _REQUEST_STEP = 64
@@ -126,22 +129,13 @@ class Feeds:
         """Send what is stored, up to the limit; where it ends, or None if that is all."""
         since, left = frame.since, frame.limit
         while peer.is_open:
-            page = await self._log.feed(
-                since,
-                frame.until_seq,
-                _filter(frame),
-                count_max=min(left, _PAGE_EVENTS_MAX),
-                bytes_max=PULL_BYTES_MAX,
-            )
-            if since + 1 < page.min_seq:
-                self._end_with(peer, replay_too_old(frame.ref, page.min_seq))
-                return None
-            if not peer.session.may_follow(frame.prefix, self._now_ms()):
-                self._end_with(peer, revoked(frame.ref))
-                return None
-            if left == frame.limit and since == frame.since:
-                self._send_status(peer, frame, page.head_seq, page.min_seq)
-            await self._send(peer, frame.ref, page.events)
+            async with peer.turn:
+                page = await self._page(frame, since, frame.until_seq, left)
+                if self._is_over(peer, frame, since, page):
+                    return None
+                if left == frame.limit and since == frame.since:
+                    self._send_status(peer, frame, page.head_seq, page.min_seq)
+                await self._send(peer, frame.ref, page.events)
             since, left = page.last_seq, left - len(page.events)
             is_cut = page.is_more and left <= 0
             if is_cut or not page.is_more:
@@ -152,24 +146,37 @@ class Feeds:
     async def _go_on(self, peer: Peer, frame: FollowChanges, since: int) -> int | None:
         """Send what was accepted since; up to where, or None if the feed is over."""
         while peer.is_open:
-            page = await self._log.feed(
-                since,
-                None,
-                _filter(frame),
-                count_max=_PAGE_EVENTS_MAX,
-                bytes_max=PULL_BYTES_MAX,
-            )
-            if not peer.session.may_follow(frame.prefix, self._now_ms()):
-                self._end_with(peer, revoked(frame.ref))
-                return None
-            if since + 1 < page.min_seq:
-                self._end_with(peer, replay_too_old(frame.ref, page.min_seq))
-                return None
-            await self._send(peer, frame.ref, page.events)
+            async with peer.turn:
+                page = await self._page(frame, since, None, _PAGE_EVENTS_MAX)
+                if self._is_over(peer, frame, since, page):
+                    return None
+                await self._send(peer, frame.ref, page.events)
             since = page.last_seq
             if not page.is_more:
                 return since
         return None
+
+    async def _page(
+        self, frame: FollowChanges, since: int, until: int | None, count_max: int
+    ) -> FeedPage:
+        return await self._log.feed(
+            since,
+            until,
+            _filter(frame),
+            count_max=min(count_max, _PAGE_EVENTS_MAX),
+            bytes_max=PULL_BYTES_MAX,
+            seqs_max=_PAGE_SEQS_MAX,
+        )
+
+    def _is_over(self, peer: Peer, frame: FollowChanges, since: int, page: FeedPage) -> bool:
+        """Whether nothing of a page may be sent; the peer is told why."""
+        if not peer.session.may_follow(frame.prefix, self._now_ms()):
+            self._end_with(peer, revoked(frame.ref))
+        elif since + 1 < page.min_seq:
+            self._end_with(peer, replay_too_old(frame.ref, page.min_seq))
+        else:
+            return False
+        return True
 
     def _send_status(self, peer: Peer, frame: FollowChanges, seq: int, min_seq: int) -> None:
         status = {"mode": frame.mode, "snapshot_seq": seq, "min_seq": min_seq}

@@ -19,8 +19,9 @@ from walstore.relay.metrics import Gauges, Metrics
 _COUNT_MS_MIN = 10_000
 _COUNT_MAX = 100_000
 
-# Rows without a payload that are passed over at once.
+# Rows without a payload that are passed over at once, and seqs that they are looked for among.
 _ROWS_MAX = 1_000
+_SEQS_MAX = 2**14
 
 _ANY = Filter()
 _SNAPSHOTS = Filter(kinds=frozenset({"snapshot"}))
@@ -138,14 +139,17 @@ class Front:
         """When the oldest snapshot was accepted that can be replayed and has its payload.
 
         Payloads go and never come back, so what was passed over once need not be looked at again.
+        Whoever asks first has all of it looked at, in steps between which others read.
         """
         while True:
             since = max(self._passed_seq, min_seq - 1, 0)
-            page = await self._log.feed(since, None, _SNAPSHOTS, count_max=_ROWS_MAX, bytes_max=1)
+            page = await self._log.feed(
+                since, None, _SNAPSHOTS, count_max=_ROWS_MAX, bytes_max=1, seqs_max=_SEQS_MAX
+            )
             there = next((event for event in page.events if event.payload is not None), None)
             if there is not None:
                 self._passed_seq = there.seq - 1
                 return there.accepted_ms
+            self._passed_seq = page.last_seq
             if not page.is_more:
                 return None
-            self._passed_seq = page.last_seq

@@ -169,7 +169,8 @@ class FeedPage(NamedTuple):
 
     Attributes:
         events: The events that were wanted; empty if `since` is too old.
-        last_seq: Up to where the page covers the feed: the last event if it was cut, else the end.
+        last_seq: Up to where the page covers the feed: the last event if it was cut, else the end;
+            or as far as was looked, where that was limited.
         is_more: Whether it was cut.
         min_seq: The lowest seq that can still be replayed; 0 if nothing was ever accepted.
         head_seq: The newest seq there is.
@@ -314,9 +315,20 @@ class RelayLog(Protocol):
         ...
 
     async def feed(
-        self, since: int, until: int | None, wanted: Filter, *, count_max: int, bytes_max: int
+        self,
+        since: int,
+        until: int | None,
+        wanted: Filter,
+        *,
+        count_max: int,
+        bytes_max: int,
+        seqs_max: int | None = None,
     ) -> FeedPage:
-        """Events above a seq and up to another one; compacted ones too, without their payload."""
+        """Events above a seq and up to another one; compacted ones too, without their payload.
+
+        With `seqs_max` no more seqs than that are looked at, wanted or not: a page may be empty
+        then, and still not the last.
+        """
         ...
 
     async def bootstrap(self, wanted: Filter) -> Bootstrap:

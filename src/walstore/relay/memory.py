@@ -187,23 +187,31 @@ class MemoryLog:
         return [event for event in self._events if event.id in names and _passes(event, wanted)]
 
     async def feed(
-        self, since: int, until: int | None, wanted: Filter, *, count_max: int, bytes_max: int
+        self,
+        since: int,
+        until: int | None,
+        wanted: Filter,
+        *,
+        count_max: int,
+        bytes_max: int,
+        seqs_max: int | None = None,
     ) -> FeedPage:
         """Events above a seq and up to another one; compacted ones too, without their payload."""
         head = len(self._events)
         end = head if until is None else min(until, head)
         if since + 1 < self._lowest:
             return FeedPage([], since, False, self._lowest, head)
+        looked = end if seqs_max is None else min(end, since + seqs_max)
         events: list[Event] = []
         size = 0
-        for event in self._events[since : max(end, since)]:
+        for event in self._events[since : max(looked, since)]:
             if not _passes(event, wanted):
                 continue
             if len(events) >= count_max or (events and size >= bytes_max):
                 return FeedPage(events, events[-1].seq, True, self._lowest, head)
             events.append(event)
             size += len(event.payload or b"")
-        return FeedPage(events, max(since, end), False, self._lowest, head)
+        return FeedPage(events, max(since, looked), looked < end, self._lowest, head)
 
     @property
     def _lowest(self) -> int:

@@ -69,6 +69,9 @@ class Peer:
         self.subscriptions: dict[str, Subscription[Peer]] = {}
         self.tasks: dict[str, asyncio.Task[None]] = {}
         self.present_in: set[str] = set()
+        # Held by what reads pages for this peer: however much it has asked for, one of them is
+        # read, held and sent at a time, and others' pages come in between.
+        self.turn = asyncio.Lock()
         self.in_flight = 0
         self.delivered = 0
         self._socket = socket

@@ -303,24 +303,34 @@ class PostgresLog:
         return [read_event(columns) for columns in rows]
 
     async def feed(
-        self, since: int, until: int | None, wanted: Filter, *, count_max: int, bytes_max: int
+        self,
+        since: int,
+        until: int | None,
+        wanted: Filter,
+        *,
+        count_max: int,
+        bytes_max: int,
+        seqs_max: int | None = None,
     ) -> FeedPage:
         """Events above a seq and up to another one; compacted ones too, without their payload."""
+        ends = [each for each in (until, seqs_max and since + seqs_max) if each is not None]
         parameters = {
             "since": since,
-            "until": until,
+            "until": min(ends, default=None),
             "count_max": max(count_max, 1),
             "bytes_max": max(bytes_max, 1),
             **filter_parameters(wanted),
         }
         heads, rows = await self._read(Query(queries.HEAD, {}), Query(queries.FEED, parameters))
         head = read_head(heads[0])
-        is_more = bool(rows) and not rows[-1][-1]
-        end = rows[-1][0] if is_more else head.seq if until is None else min(until, head.seq)
+        if since + 1 < head.lowest_seq:
+            return FeedPage([], since, False, head.lowest_seq, head.seq)
+        is_cut = bool(rows) and not rows[-1][-1]
+        looked = rows[-1][0] if is_cut else min([*ends, head.seq])
         return FeedPage(
             events=[read_event(columns[:-1]) for columns in rows],
-            last_seq=since if since + 1 < head.lowest_seq else max(since, end),
-            is_more=is_more,
+            last_seq=max(since, looked),
+            is_more=is_cut or looked < (head.seq if until is None else min(until, head.seq)),
             min_seq=head.lowest_seq,
             head_seq=head.seq,
         )

@@ -199,10 +199,17 @@ class SqliteLog:
         return await self._read(reads.find, ids, wanted)
 
     async def feed(
-        self, since: int, until: int | None, wanted: Filter, *, count_max: int, bytes_max: int
+        self,
+        since: int,
+        until: int | None,
+        wanted: Filter,
+        *,
+        count_max: int,
+        bytes_max: int,
+        seqs_max: int | None = None,
     ) -> FeedPage:
         """Events above a seq and up to another one; compacted ones too, without their payload."""
-        return await self._read(reads.feed, since, until, wanted, count_max, bytes_max)
+        return await self._read(reads.feed, since, until, wanted, count_max, bytes_max, seqs_max)
 
     async def bootstrap(self, wanted: Filter) -> Bootstrap:
         """The snapshots that no other one of their document dominates, in one consistent read."""

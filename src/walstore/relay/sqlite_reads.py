@@ -206,6 +206,7 @@ def feed(
     wanted: Filter,
     count_max: int,
     bytes_max: int,
+    seqs_max: int | None = None,
 ) -> FeedPage:
     """Events above a seq and up to another one."""
     state = read_state(connection)
@@ -213,12 +214,13 @@ def feed(
     end = head if until is None else min(until, head)
     if since + 1 < state.lowest_seq:
         return FeedPage([], since, False, state.lowest_seq, head)
-    picked = _pick(connection, since, end, wanted, count_max)
+    looked = end if seqs_max is None else min(end, since + seqs_max)
+    picked = _pick(connection, since, looked, wanted, count_max)
     taken = _fitting(picked[:count_max], bytes_max)
     events = events_at(connection, taken)
     if len(taken) < len(picked):
         return FeedPage(events, taken[-1], True, state.lowest_seq, head)
-    return FeedPage(events, max(since, end), False, state.lowest_seq, head)
+    return FeedPage(events, max(since, looked), looked < end, state.lowest_seq, head)
 
 
 def _pick(

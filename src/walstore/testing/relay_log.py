@@ -682,6 +682,23 @@ class RelayLogContract:
             whole = (await _feed(log, wanted=wanted)).events
             for count_max, bytes_max in ((1, _LARGE), (4, _LARGE), (_MANY, 1), (_MANY, 30)):
                 assert await _walk(log, wanted, count_max, bytes_max) == whole
+                for seqs_max in (1, 5):
+                    assert await _walk(log, wanted, count_max, bytes_max, seqs_max) == whole
+
+    async def test_a_page_looks_at_no_more_seqs_than_it_may(self, log: RelayLog) -> None:
+        await log.append(elements(4), NOW_MS)
+        (other,) = await log.append([element("x", "other")], NOW_MS)
+        wanted = Filter(documents=frozenset({"other"}))
+        page = await _feed(log, wanted=wanted, seqs_max=3)
+        assert (page.events, page.last_seq, page.is_more) == ([], 3, True)
+        page = await _feed(log, since=3, wanted=wanted, seqs_max=3)
+        assert (_seqs(page.events), page.last_seq, page.is_more) == ([other.seq], other.seq, False)
+        page = await _feed(log, until=2, wanted=wanted, seqs_max=3)
+        assert (page.events, page.last_seq, page.is_more) == ([], 2, False)
+        page = await _feed(log, since=3, until=4, wanted=wanted, seqs_max=1)
+        assert (page.events, page.last_seq, page.is_more) == ([], 4, False)
+        page = await _feed(log, since=100, wanted=wanted, seqs_max=1)
+        assert (page.events, page.last_seq, page.is_more) == ([], 100, False)
 
     async def test_compacted_events_are_told_without_their_payload(self, log: RelayLog) -> None:
         places = await log.append(elements(3), NOW_MS)
@@ -1072,17 +1089,27 @@ async def _feed(
     wanted: Filter = _ANY,
     count_max: int = 10_000,
     bytes_max: int = _LARGE,
+    seqs_max: int | None = None,
 ) -> Any:
-    page = await log.feed(since, until, wanted, count_max=count_max, bytes_max=bytes_max)
+    page = await log.feed(
+        since, until, wanted, count_max=count_max, bytes_max=bytes_max, seqs_max=seqs_max
+    )
     return page._replace(events=list(page.events))
 
 
-async def _walk(log: RelayLog, wanted: Filter, count_max: int, bytes_max: int) -> list[Event]:
+async def _walk(
+    log: RelayLog, wanted: Filter, count_max: int, bytes_max: int, seqs_max: int | None = None
+) -> list[Event]:
     events: list[Event] = []
     since, is_more = 0, True
     while is_more:
         page = await _feed(
-            log, since=since, wanted=wanted, count_max=count_max, bytes_max=bytes_max
+            log,
+            since=since,
+            wanted=wanted,
+            count_max=count_max,
+            bytes_max=bytes_max,
+            seqs_max=seqs_max,
         )
         events += page.events
         since, is_more = page.last_seq, page.is_more
