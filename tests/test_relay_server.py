@@ -8,7 +8,7 @@ import logging
 import random
 import sys
 import tomllib
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -314,13 +314,19 @@ class LateLog(MemoryLog):
         self.reads = 0
 
     async def page(self, *arguments: Any, **options: Any) -> Any:
-        found = await super().page(*arguments, **options)
-        self.reads += 1
-        await self.gate.wait()
-        return found
+        return await self._late(super().page(*arguments, **options))
+
+    async def tail(self, *arguments: Any, **options: Any) -> Any:
+        return await self._late(super().tail(*arguments, **options))
 
     async def feed(self, *arguments: Any, **options: Any) -> Any:
-        found = await super().feed(*arguments, **options)
+        return await self._late(super().feed(*arguments, **options))
+
+    async def find(self, *arguments: Any, **options: Any) -> Any:
+        return await self._late(super().find(*arguments, **options))
+
+    async def _late(self, answer: Awaitable[Any]) -> Any:
+        found = await answer
         self.reads += 1
         await self.gate.wait()
         return found
@@ -1147,6 +1153,63 @@ async def test_who_is_revoked_hears_nothing_more(log: RelayLog) -> None:
     async with Relay.serve(log, roles=roles) as relay, speaking(relay.url, BEN) as ben:
         await ben.say(Pull("live", DOCUMENT, None, 0, 10, True))
         assert (await ben.refusal("live")).code is Code.RESTRICTED
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        Pull("asked", DOCUMENT, None, 0, 10, False),
+        PullTail("asked", DOCUMENT, None, TS_MAX, 10),
+        FollowChanges("asked", "bootstrap", "notes/", 0, None, 9, None, None, None, False),
+        FollowChanges("asked", "tail", "notes/", 0, None, 9, None, None, None, False),
+    ],
+)
+async def test_who_is_revoked_while_something_is_read_for_them_does_not_get_it(
+    asked: ClientFrame,
+) -> None:
+    roles = roles_of(
+        '[[grant]]\nprefix = "notes/"\ngrant = [ANNA]\nread = [ANNA]\nwrite = [ANNA]\n'
+        "snapshot = [ANNA]"
+    )
+    log = LateLog()
+    async with (
+        Relay.serve(log, roles=roles) as relay,
+        speaking(relay.url, ANNA) as anna,
+        speaking(relay.url, BEN) as ben,
+    ):
+        await anna.say(revoking(at_ms=1, roles=["read"]))
+        await anna.get(Ok, "grant")
+        ts = (await anna.append(ANNA, DOCUMENT, {"n": 1})).result["ts"]
+        await anna.put(DOCUMENT, snapshot_text(ANNA, DOCUMENT, upto_ts=ts), replaces=None)
+        log.gate.clear()
+        reads = log.reads
+        await ben.say(asked)
+        await eventually(lambda: log.reads > reads)
+        await anna.say(revoking(at_ms=2))
+        await anna.get(Ok, "grant")
+        log.gate.set()
+        assert (await ben.refusal("asked")).code is Code.RESTRICTED
+        assert not [each for each in ben.kept if isinstance(each, Elements | Events)]
+        assert not [each for each in await ben.silence() if isinstance(each, Elements | Events)]
+
+
+async def test_a_tail_ends_where_the_log_ended_when_it_was_asked_for() -> None:
+    log = LateLog()
+    async with (
+        Relay.serve(log) as relay,
+        speaking(relay.url, ANNA) as anna,
+        speaking(relay.url, BEN) as ben,
+    ):
+        first = await anna.append(ANNA, DOCUMENT, {"n": 1})
+        log.gate.clear()
+        reads = log.reads
+        await ben.say(PullTail("tail", DOCUMENT, None, TS_MAX, 10))
+        await eventually(lambda: log.reads > reads)
+        await anna.append(ANNA, DOCUMENT, {"n": 2})
+        log.gate.set()
+        end = await ben.get(EndOfStored, "tail")
+        assert end.result["ts"] == first.result["ts"]
+        assert numbers(await ben.elements(1, ref="tail")) == [1]
 
 
 async def test_a_grant_survives_a_restart(log: RelayLog) -> None:

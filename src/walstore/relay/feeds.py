@@ -107,6 +107,8 @@ class Feeds:
         ids = [event.id for event in wanted]
         for start in range(0, len(ids), _REQUEST_STEP):
             some = await self._log.find(ids[start : start + _REQUEST_STEP], _filter(frame))
+            if self._is_revoked(peer, frame):
+                return
             await self._send(peer, frame.ref, some)
         last = wanted[-1].seq if is_cut else end
         peer.send(EndOfStored(frame.ref, {"seq": last, "more": is_cut}))
@@ -170,12 +172,18 @@ class Feeds:
 
     def _is_over(self, peer: Peer, frame: FollowChanges, since: int, page: FeedPage) -> bool:
         """Whether nothing of a page may be sent; the peer is told why."""
-        if not peer.session.may_follow(frame.prefix, self._now_ms()):
-            self._end_with(peer, revoked(frame.ref))
-        elif since + 1 < page.min_seq:
+        if self._is_revoked(peer, frame):
+            return True
+        if since + 1 < page.min_seq:
             self._end_with(peer, replay_too_old(frame.ref, page.min_seq))
-        else:
+            return True
+        return False
+
+    def _is_revoked(self, peer: Peer, frame: FollowChanges) -> bool:
+        """Whether what was read may no longer be sent; the peer is told."""
+        if peer.session.may_follow(frame.prefix, self._now_ms()):
             return False
+        self._end_with(peer, revoked(frame.ref))
         return True
 
     def _send_status(self, peer: Peer, frame: FollowChanges, seq: int, min_seq: int) -> None:

@@ -76,6 +76,8 @@ class Following:
         if page.floor > frame.after:
             peer.send(too_old(frame.ref, page.floor))
             return
+        if self._is_revoked(peer, frame):
+            return
         self._send_rows(peer, frame.ref, page.rows)
         last = page.rows[-1].ts if page.rows else frame.after
         self._readers.note(peer, frame.document, frame.after)
@@ -83,14 +85,16 @@ class Following:
         await peer.drained()
 
     async def pull_tail(self, peer: Peer, frame: PullTail) -> None:
-        """Send the newest elements up to a `ts`."""
-        cursor, last = await self._before_tail(frame), frame.upto
-        is_more, page = True, Page((), False, 0, 0)
+        """Send the newest elements up to a `ts`, of those that there are when it is asked for."""
+        cursor, upto = await self._ends_of_tail(frame)
+        last, is_more, page = frame.upto, True, Page((), False, 0, 0)
         while is_more and peer.is_open:
             page = await self._log.page(
                 frame.document, cursor, count_max=PULL_ELEMENTS_MAX, bytes_max=PULL_BYTES_MAX
             )
-            rows = [row for row in page.rows if row.ts <= frame.upto]
+            if self._is_revoked(peer, frame):
+                return
+            rows = [row for row in page.rows if row.ts <= upto]
             self._send_rows(peer, frame.ref, rows)
             await peer.drained()
             if rows:
@@ -98,19 +102,30 @@ class Following:
             is_more = page.is_more and len(rows) == len(page.rows)
             if page.floor > cursor:
                 # It was compacted just now; the rest is above.
-                cursor, is_more = page.floor, page.floor < frame.upto
+                cursor, is_more = page.floor, page.floor < upto
         end = page._replace(is_more=False, floor=0)
         self._send_end(peer, frame.ref, frame.document, last, end)
 
-    async def _before_tail(self, frame: PullTail) -> int:
-        """Above which `ts` a tail begins; a thousand large elements are not held at a time."""
-        cursor, left = frame.upto, frame.last
+    async def _ends_of_tail(self, frame: PullTail) -> tuple[int, int]:
+        """Above which `ts` a tail begins, and up to which one it goes.
+
+        A thousand large elements are not held at a time, nor is what comes later a part of it.
+        """
+        cursor, upto, left = frame.upto, 0, frame.last
         while left:
             rows = await self._log.tail(frame.document, cursor, min(left, _TAIL_STEP))
             if not rows:
                 break
+            upto = upto or rows[-1].ts
             cursor, left = rows[0].ts - 1, left - len(rows)
-        return cursor
+        return cursor, upto
+
+    def _is_revoked(self, peer: Peer, frame: Pull | PullTail) -> bool:
+        """Whether what was read may no longer be sent; the peer is told."""
+        if peer.session.may_read(frame.document, self._now_ms()):
+            return False
+        peer.send(revoked(frame.ref))
+        return True
 
     def _send_rows(self, peer: Peer, ref: str, rows: Sequence[Row]) -> None:
         for some in split(rows, lambda row: len(row.data)):
