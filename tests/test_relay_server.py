@@ -33,10 +33,19 @@ from tests.relay_clients import (
 )
 from walstore.canon import canonical_bytes
 from walstore.relay.limits import Limits
-from walstore.relay.log import Accepted, LogError, NewElement, RelayLog, Removal, log_id
+from walstore.relay.log import (
+    Accepted,
+    Filter,
+    LogError,
+    NewElement,
+    NewSnapshot,
+    RelayLog,
+    Removal,
+    log_id,
+)
 from walstore.relay.memory import MemoryLog
 from walstore.relay.roles import Roles
-from walstore.relay.server import Relay
+from walstore.relay.server import Relay, _pieces
 from walstore.relay.sqlite import SqliteLog
 from walstore.signed.auth import sign_auth
 from walstore.signed.author import Domain, SigningFrame, sign_append
@@ -67,7 +76,7 @@ from walstore.wire.frames import (
     client_frame,
     read_relay_frame,
 )
-from walstore.wire.limits import FRAME_BYTES_MAX, TS_MAX
+from walstore.wire.limits import FRAME_BYTES_MAX, SNAPSHOT_PIECE_SIZE, TS_MAX
 
 DOCUMENT = "notes/a"
 
@@ -1210,6 +1219,73 @@ async def test_a_tail_ends_where_the_log_ended_when_it_was_asked_for() -> None:
         end = await ben.get(EndOfStored, "tail")
         assert end.result["ts"] == first.result["ts"]
         assert numbers(await ben.elements(1, ref="tail")) == [1]
+
+
+async def test_what_may_not_be_read_is_not_even_loaded() -> None:
+    loaded: dict[str, set[int]] = {}
+
+    class Recording(MemoryLog):
+        async def find(self, *arguments: Any, **options: Any) -> Any:
+            found = await super().find(*arguments, **options)
+            for event in found:
+                loaded.setdefault(event.document, set()).add(len(event.payload or b""))
+            return found
+
+    roles = roles_of(
+        '[[grant]]\nprefix = ""\nread = [ANNA]\nwrite = [ANNA]\n'
+        '[[grant]]\nprefix = "notes/"\nread = [BEN]'
+    )
+    asked = [appending(ANNA, key, {"n": 1}, ref=key) for key in ("notes/a", "secret/a")]
+    async with (
+        Relay.serve(Recording(), roles=roles) as relay,
+        speaking(relay.url, ANNA) as anna,
+        speaking(relay.url, BEN) as ben,
+    ):
+        for frame in asked:
+            await anna.say(frame)
+            await anna.get(Ok, frame.ref)
+        await ben.say(Request("ids", tuple(map(id_of, asked)), None, None, None))
+        shown, _ = await ben.events("ids")
+    assert [event["document"] for _, event in shown] == ["notes/a"]
+    assert loaded == {"notes/a": {0, len(asked[0].data)}, "secret/a": {0}}
+
+
+async def test_who_does_not_read_holds_one_bootstrap_and_no_more() -> None:
+    class Counting(MemoryLog):
+        bootstraps = 0
+
+        async def bootstrap(self, wanted: Filter) -> Any:
+            self.bootstraps += 1
+            return await super().bootstrap(wanted)
+
+    log = Counting()
+    for number in range(40):
+        text = b'{"%d":"%b"}' % (number, b"x" * 2**18)
+        put = NewSnapshot(f"d{number}", None, f"{number:064x}", "a", 0, {"w": 1}, False, text)
+        await log.put_snapshot(put, 1)
+    async with (
+        Relay.serve(log) as relay,
+        speaking(relay.url, ANNA, sock=narrow_socket(relay.port), max_queue=1) as slow,
+    ):
+        (peer,) = relay.peers
+        for number in range(10):
+            await slow.say(bootstrap(f"{number}"))
+        await eventually(lambda: len(peer.tasks) == 10 and peer.pending_bytes > 0)
+        assert log.bootstraps == 1
+        for number in range(10):
+            shown, _ = await slow.events(f"{number}")
+            assert len(shown) == 40
+        assert log.bootstraps == 10
+
+
+@pytest.mark.parametrize("letter", ["a", "é", "€", "😀"])
+@pytest.mark.parametrize("count", [0, 1, SNAPSHOT_PIECE_SIZE - 1, SNAPSHOT_PIECE_SIZE + 1])
+def test_a_snapshot_is_cut_into_pieces_without_being_decoded_whole(letter: str, count: int) -> None:
+    text = "x" + letter * count
+    pieces = list(_pieces(text.encode()))
+    assert "".join(piece for piece, _ in pieces) == text
+    assert max(len(piece.encode()) for piece, _ in pieces) <= SNAPSHOT_PIECE_SIZE + 3
+    assert [is_last for _, is_last in pieces] == [False] * (len(pieces) - 1) + [True]
 
 
 async def test_a_grant_survives_a_restart(log: RelayLog) -> None:

@@ -41,8 +41,8 @@ _PAGE_EVENTS_MAX = 4 * EVENTS_PER_FRAME_MAX
 # Seqs that are looked at for one page, wanted or not: others wait for so long to be read for.
 _PAGE_SEQS_MAX = 2**14
 
-# Events of a request that are held together.
-_REQUEST_STEP = 64
+# Events that are held together: each of them may have a payload that is sent along.
+_STEP = 16
 
 
 class Feeds:
@@ -66,21 +66,35 @@ class Feeds:
         """Send events by id: those that are there, then those whose payload is gone."""
         wanted, last = Filter("", frame.documents, frame.authors, frame.kinds), 0
         gone: list[Event] = []
-        for start in range(0, len(frame.ids), _REQUEST_STEP):
-            found = await self._log.find(frame.ids[start : start + _REQUEST_STEP], wanted)
-            now_ms = self._now_ms()
-            # What may not be read is not known either.
-            events = [each for each in found if peer.session.may_read(each.document, now_ms)]
-            gone += [each for each in events if each.payload is None]
-            last = max(last, *(event.seq for event in events), 0)
-            await self._send(peer, frame.ref, [each for each in events if each.payload is not None])
+        for start in range(0, len(frame.ids), _STEP):
+            async with peer.turn:
+                events = await self._readable(peer, frame.ids[start : start + _STEP], wanted)
+                gone += [each for each in events if each.payload is None]
+                last = max(last, *(event.seq for event in events), 0)
+                there = [each for each in events if each.payload is not None]
+                await self._send(peer, frame.ref, there)
         await self._send(peer, frame.ref, sorted(gone, key=lambda each: each.id))
         peer.send(EndOfStored(frame.ref, {"seq": last, "more": False}))
+
+    async def _readable(self, peer: Peer, ids: Sequence[str], wanted: Filter) -> list[Event]:
+        """The events that a peer may read; what others have there is not even loaded."""
+        known = await self._log.find(ids, wanted, payload_bytes_max=0)
+        # What may not be read is not known either.
+        documents = {each.document for each in known if self._may_read(peer, each)}
+        if not documents:
+            return []
+        wanted = wanted._replace(documents=frozenset(documents))
+        found = await self._log.find(ids, wanted, payload_bytes_max=_INLINE_BYTES_MAX)
+        return [each for each in found if self._may_read(peer, each)]
+
+    def _may_read(self, peer: Peer, event: Event) -> bool:
+        return peer.session.may_read(event.document, self._now_ms())
 
     async def _send_feed(self, peer: Peer, frame: FollowChanges) -> None:
         try:
             if frame.mode == "bootstrap":
-                await self._bootstrap(peer, frame)
+                async with peer.bootstrap_turn:
+                    await self._bootstrap(peer, frame)
             else:
                 await self._tail(peer, frame)
         except LogError as error:
@@ -100,17 +114,23 @@ class Feeds:
         self._send_status(peer, frame, found.snapshot_seq, found.min_seq)
         end = found.snapshot_seq if frame.until_seq is None else frame.until_seq
         wanted = sorted(
-            (event for event in found.events if frame.since < event.seq <= end),
-            key=lambda event: event.seq,
+            (event.seq, event.id) for event in found.events if frame.since < event.seq <= end
         )
         is_cut, wanted = len(wanted) > frame.limit, wanted[: frame.limit]
-        ids = [event.id for event in wanted]
-        for start in range(0, len(ids), _REQUEST_STEP):
-            some = await self._log.find(ids[start : start + _REQUEST_STEP], _filter(frame))
-            if self._is_revoked(peer, frame):
-                return
-            await self._send(peer, frame.ref, some)
-        last = wanted[-1].seq if is_cut else end
+        ids = [name for _, name in wanted]
+        # What they cover may be much more than what they are called.
+        del found
+        for start in range(0, len(ids), _STEP):
+            async with peer.turn:
+                some = await self._log.find(
+                    ids[start : start + _STEP],
+                    _filter(frame),
+                    payload_bytes_max=_INLINE_BYTES_MAX,
+                )
+                if self._is_revoked(peer, frame):
+                    return
+                await self._send(peer, frame.ref, some)
+        last = wanted[-1][0] if is_cut else end
         peer.send(EndOfStored(frame.ref, {"seq": last, "more": is_cut}))
 
     async def _tail(self, peer: Peer, frame: FollowChanges) -> None:
@@ -161,7 +181,7 @@ class Feeds:
     async def _page(
         self, frame: FollowChanges, since: int, until: int | None, count_max: int
     ) -> FeedPage:
-        return await self._log.feed(
+        page = await self._log.feed(
             since,
             until,
             _filter(frame),
@@ -169,6 +189,8 @@ class Feeds:
             bytes_max=PULL_BYTES_MAX,
             seqs_max=_PAGE_SEQS_MAX,
         )
+        # What is not sent along is not held while the rest is sent.
+        return page._replace(events=[_without_large(event) for event in page.events])
 
     def _is_over(self, peer: Peer, frame: FollowChanges, since: int, page: FeedPage) -> bool:
         """Whether nothing of a page may be sent; the peer is told why."""
@@ -211,9 +233,13 @@ def _filter(frame: FollowChanges) -> Filter:
     return Filter(frame.prefix, frame.documents, frame.authors, frame.kinds)
 
 
+def _without_large(event: Event) -> Event:
+    is_large = event.payload is not None and len(event.payload) > _INLINE_BYTES_MAX
+    return event._replace(payload=b"") if is_large else event
+
+
 def _size_of(event: Event) -> int:
-    size = len(event.payload or b"")
-    return sum(map(len, event.vc)) + (size if size <= _INLINE_BYTES_MAX else 0)
+    return sum(map(len, event.vc)) + len(event.payload or b"")
 
 
 def _shown(event: Event) -> Shown:
@@ -222,8 +248,8 @@ def _shown(event: Event) -> Shown:
     shown = _metadata(event)
     if event.kind == "element":
         return Shown(event.seq, shown | {"signature": event.signature}, event.payload)
-    is_inline = len(event.payload) <= _INLINE_BYTES_MAX
-    return Shown(event.seq, shown, event.payload if is_inline else None)
+    # No snapshot is empty: one that seems to be was too large to be read.
+    return Shown(event.seq, shown, event.payload or None)
 
 
 def _status(event: Event) -> dict[str, Any]:

@@ -310,8 +310,13 @@ class RelayLog(Protocol):
         """
         ...
 
-    async def find(self, ids: Sequence[str], wanted: Filter) -> list[Event]:
-        """The events with these ids that pass a filter, by seq."""
+    async def find(
+        self, ids: Sequence[str], wanted: Filter, *, payload_bytes_max: int | None = None
+    ) -> list[Event]:
+        """The events with these ids that pass a filter, by seq.
+
+        Payloads of more than `payload_bytes_max` are given as empty bytes, and are not read.
+        """
         ...
 
     async def feed(

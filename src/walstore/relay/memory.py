@@ -181,10 +181,18 @@ class MemoryLog:
             if event.payload is not None
         ]
 
-    async def find(self, ids: Sequence[str], wanted: Filter) -> list[Event]:
+    async def find(
+        self, ids: Sequence[str], wanted: Filter, *, payload_bytes_max: int | None = None
+    ) -> list[Event]:
         """The events with these ids that pass a filter, by seq."""
         names = set(ids)
-        return [event for event in self._events if event.id in names and _passes(event, wanted)]
+        found = [event for event in self._events if event.id in names and _passes(event, wanted)]
+        if payload_bytes_max is None:
+            return found
+        return [
+            event._replace(payload=b"") if len(event.payload or b"") > payload_bytes_max else event
+            for event in found
+        ]
 
     async def feed(
         self,

@@ -72,6 +72,8 @@ class Peer:
         # Held by what reads pages for this peer: however much it has asked for, one of them is
         # read, held and sent at a time, and others' pages come in between.
         self.turn = asyncio.Lock()
+        # Held by a bootstrap until it is sent: what is still to be sent of one is a long list.
+        self.bootstrap_turn = asyncio.Lock()
         self.in_flight = 0
         self.delivered = 0
         self._socket = socket

@@ -296,11 +296,19 @@ class PostgresLog:
         (rows,) = await self._read(Query(queries.SNAPSHOTS, {"document": document}))
         return [read_bare_event(columns) for columns in rows]
 
-    async def find(self, ids: Sequence[str], wanted: Filter) -> list[Event]:
+    async def find(
+        self, ids: Sequence[str], wanted: Filter, *, payload_bytes_max: int | None = None
+    ) -> list[Event]:
         """The events with these ids that pass a filter, by seq."""
-        parameters = {"ids": storable(set(ids)), **filter_parameters(wanted)}
-        (rows,) = await self._read(Query(queries.FIND, parameters))
-        return [read_event(columns) for columns in rows]
+        parameters = {
+            "ids": storable(set(ids)),
+            "payload_bytes_max": payload_bytes_max,
+            **filter_parameters(wanted),
+        }
+        whole, bare = await self._read(
+            Query(queries.FIND, parameters), Query(queries.FIND_BARE, parameters)
+        )
+        return sorted([*map(read_event, whole), *map(read_bare_event, bare)])
 
     async def feed(
         self,

@@ -118,8 +118,14 @@ _WANTED: Final = """
     AND (%(authors)s::text[] IS NULL OR author = ANY(%(authors)s))
     AND (%(kinds)s::text[] IS NULL OR kind = ANY(%(kinds)s))
 """
+_IS_LARGE: Final = "coalesce(octet_length(payload) > %(payload_bytes_max)s::bigint, false)"
 FIND: Final[LiteralString] = f"""
-SELECT {EVENT_COLUMNS} FROM walstore_events WHERE id = ANY(%(ids)s) AND {_WANTED} ORDER BY seq
+SELECT {EVENT_COLUMNS} FROM walstore_events
+WHERE id = ANY(%(ids)s) AND NOT {_IS_LARGE} AND {_WANTED}
+"""
+FIND_BARE: Final[LiteralString] = f"""
+SELECT {EVENT_COLUMNS_BARE} FROM walstore_events
+WHERE id = ANY(%(ids)s) AND {_IS_LARGE} AND {_WANTED}
 """
 FEED: Final[LiteralString] = f"""
 SELECT {EVENT_COLUMNS}, is_last FROM (

@@ -14,7 +14,8 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from codecs import getincrementaldecoder
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from ipaddress import ip_address
 from itertools import count
@@ -53,7 +54,7 @@ from walstore.relay.metrics import Metrics
 from walstore.relay.peer import Peer
 from walstore.relay.rates import Penalties
 from walstore.relay.readers import Readers
-from walstore.relay.refusals import draining, unavailable
+from walstore.relay.refusals import draining, revoked, unavailable
 from walstore.relay.roles import Roles
 from walstore.relay.session import (
     Drop,
@@ -433,12 +434,12 @@ class Relay:
         if text is None:
             peer.send(SnapshotPiece(frame.ref, None, None, True, log))
             return
-        whole = text.decode()
-        starts = range(0, max(len(whole), 1), SNAPSHOT_PIECE_SIZE)
-        for start in starts:
+        for piece, is_last in _pieces(text):
             await peer.drained()
-            piece = whole[start : start + SNAPSHOT_PIECE_SIZE]
-            peer.send(SnapshotPiece(frame.ref, revision, piece, start == starts[-1], log))
+            if not peer.session.may_read(frame.document, self._now_ms()):
+                peer.send(revoked(frame.ref))
+                return
+            peer.send(SnapshotPiece(frame.ref, revision, piece, is_last, log))
 
     async def _put_snapshot(self, peer: Peer, order: PutWhole) -> None:
         loop = asyncio.get_running_loop()
@@ -557,6 +558,18 @@ class Relay:
         self._server.close(code=goodbye.close_code, reason=goodbye.reason)
         let_undecided_go(self._server)
         await self._server.wait_closed()
+
+
+def _pieces(text: bytes) -> Iterator[tuple[str, bool]]:
+    """A text in pieces, and which is the last; the whole as characters may be four times as large.
+
+    None has more characters than bytes, so each of them fits a frame.
+    """
+    decoder = getincrementaldecoder("utf-8")()
+    for start in range(0, max(len(text), 1), SNAPSHOT_PIECE_SIZE):
+        end = start + SNAPSHOT_PIECE_SIZE
+        is_last = end >= len(text)
+        yield decoder.decode(text[start:end], is_last), is_last
 
 
 def authority_of(url: str) -> str:

@@ -194,9 +194,11 @@ class SqliteLog:
         """The snapshots of a document that were not compacted, payloads as empty bytes."""
         return await self._read(reads.snapshots, document)
 
-    async def find(self, ids: Sequence[str], wanted: Filter) -> list[Event]:
+    async def find(
+        self, ids: Sequence[str], wanted: Filter, *, payload_bytes_max: int | None = None
+    ) -> list[Event]:
         """The events with these ids that pass a filter, by seq."""
-        return await self._read(reads.find, ids, wanted)
+        return await self._read(reads.find, ids, wanted, payload_bytes_max)
 
     async def feed(
         self,

@@ -176,6 +176,20 @@ def events_at(connection: sqlite3.Connection, seqs: Sequence[int]) -> list[Event
     return events
 
 
+def _bare_events_at(connection: sqlite3.Connection, seqs: Sequence[int]) -> Iterator[Event]:
+    """The same, with empty bytes for the payloads that are there."""
+    for part in parts(seqs):
+        for *columns, is_there in connection.execute(
+            f"""
+            SELECT {EVENT_COLUMNS}, {_IS_THERE}
+            FROM events e JOIN documents d ON d.number = e.document
+            WHERE e.seq IN ({marks(part)})
+            """,
+            part,
+        ):
+            yield read_event(tuple(columns), is_there=bool(is_there))
+
+
 def _event(row: Columns) -> Event:
     columns = row[:EVENT_WIDTH]
     is_there, expected, payload = row[EVENT_WIDTH:]
@@ -183,20 +197,30 @@ def _event(row: Columns) -> Event:
     return with_payload(event, columns[-1], expected, payload)
 
 
-def find(connection: sqlite3.Connection, ids: Sequence[str], wanted: Filter) -> list[Event]:
-    """The events with these ids that pass a filter, by seq."""
+def find(
+    connection: sqlite3.Connection,
+    ids: Sequence[str],
+    wanted: Filter,
+    payload_bytes_max: int | None = None,
+) -> list[Event]:
+    """The events with these ids that pass a filter, by seq; large payloads as empty bytes."""
     where, values = _where(wanted)
-    seqs: set[int] = set()
+    sizes: dict[int, int] = {}
     for part in parts(list(dict.fromkeys(ids))):
         rows = connection.execute(
             f"""
-            SELECT e.seq FROM events e CROSS JOIN documents d ON d.number = e.document
+            SELECT e.seq, CAST(e.size AS INTEGER)
+            FROM events e CROSS JOIN documents d ON d.number = e.document
             WHERE e.id IN ({marks(part)}) AND {where}
             """,
             (*part, *values),
         )
-        seqs.update(seq for (seq,) in rows)
-    return events_at(connection, list(seqs))
+        sizes.update(rows)
+    if payload_bytes_max is None:
+        return events_at(connection, list(sizes))
+    large = [seq for seq, size in sizes.items() if size > payload_bytes_max]
+    small = events_at(connection, list(sizes.keys() - large))
+    return sorted([*small, *_bare_events_at(connection, large)])
 
 
 def feed(

@@ -818,6 +818,22 @@ class RelayLogContract:
         assert [event.payload for event in found] == [new[1].data, new[4].data, b'{"s":"s"}']
         assert await log.find([], _ANY) == []
 
+    async def test_payloads_that_are_too_large_are_found_as_empty_bytes(
+        self, log: RelayLog
+    ) -> None:
+        new = [element("1", data=b"x" * 10), element("2", data=b"x" * 11), element("3")]
+        places = await log.append(new, NOW_MS)
+        ids = [each.id for each in new]
+        found = await log.find(ids, _ANY, payload_bytes_max=10)
+        assert [event.payload for event in found] == [b"x" * 10, b"", new[2].data]
+        whole = await log.find(ids, _ANY)
+        assert [event._replace(payload=None) for event in found] == [
+            event._replace(payload=None) for event in whole
+        ]
+        await log.compact([Removal("notes/a", (), places[1].ts)])
+        found = await log.find(ids, _ANY, payload_bytes_max=0)
+        assert [event.payload for event in found] == [None, None, b""]
+
     async def test_a_compacted_event_is_found_without_its_payload(self, log: RelayLog) -> None:
         one, two = elements(2)
         places = await log.append([one, two], NOW_MS)
