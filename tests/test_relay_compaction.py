@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from hashlib import sha256
@@ -30,6 +31,7 @@ from walstore.relay.archived import ArchivedSeq, ArchivePosition
 from walstore.relay.compaction import DocumentPlan, Plan, compact, compact_all, plan
 from walstore.relay.log import (
     Accepted,
+    Event,
     Filter,
     LogError,
     NewElement,
@@ -285,6 +287,33 @@ async def test_the_worked_case_of_the_draft(log: RelayLog) -> None:
     # The policy is changed while the relay runs.
     stricter = Policy().changed({"snapshot_mode": "current_only"})
     assert (await compact(log, await planned(log, stricter))).snapshots == 2
+
+
+@pytest.mark.parametrize(("count", "is_apart"), [(3, False), (200, True)])
+async def test_many_snapshots_are_compared_while_others_are_served(
+    count: int, is_apart: bool
+) -> None:
+    places: set[bool] = set()
+
+    class Noting(dict[str, int]):
+        def items(self) -> Any:
+            places.add(threading.current_thread() is not threading.main_thread())
+            return super().items()
+
+    class NotingLog(MemoryLog):
+        async def snapshots(self, document: str) -> list[Event]:
+            found = await super().snapshots(document)
+            return [each._replace(vc=Noting(each.vc)) for each in found]
+
+    log = NotingLog()
+    revision = None
+    for number in range(count):
+        counts = {f"w{number}": 1}
+        put = NewSnapshot("notes/a", revision, f"{number}", "a", 0, counts, False, b"{}")
+        await log.put_snapshot(put, NOW_MS)
+        revision = put.id
+    assert (await planned(log)).documents == []
+    assert places == {is_apart}
 
 
 async def test_what_is_known_is_known_at_every_moment_of_a_compaction(tmp_path: Path) -> None:

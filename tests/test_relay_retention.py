@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from walstore.relay.log import Event, dominates
+from walstore.relay.frontier import UNDOMINATED_MAX, is_crowded
+from walstore.relay.log import Event, NewSnapshot, dominates
 from walstore.relay.retention import (
     CLIENT_POLICY,
     DAY_MS,
@@ -323,3 +324,18 @@ def test_the_replay_window_moves_up_and_waits_for_the_archive(
 ) -> None:
     found = plan_replay(Policy.read(members), head_seq=100, min_seq=2, archived_seq=archived_seq)
     assert found == expected
+
+
+@pytest.mark.parametrize("reach", [0, 1])
+def test_a_document_is_crowded_by_what_nothing_dominates_and_by_nothing_else(reach: int) -> None:
+    beside = [snapshot(f"{n}", n, {f"w{n}": 1}) for n in range(1, UNDOMINATED_MAX + 1)]
+    ts = beside[0].ts + reach
+
+    def new(**counts: int) -> NewSnapshot:
+        return NewSnapshot("notes/a", None, "new", "a", ts, counts, False, b"{}")
+
+    assert is_crowded(beside, new(other=1))
+    assert not is_crowded(beside[1:], new(other=1))
+    assert not is_crowded(beside, new(w1=1, w2=1))
+    # A long line is no crowd.
+    assert not is_crowded(line(1000), new(other=1))

@@ -32,6 +32,7 @@ from tests.relay_clients import (
     speaking,
 )
 from walstore.canon import canonical_bytes
+from walstore.relay.frontier import UNDOMINATED_MAX
 from walstore.relay.limits import Limits
 from walstore.relay.log import (
     Accepted,
@@ -1034,6 +1035,27 @@ async def test_a_snapshot_is_its_producers_to_put_and_nobody_elses() -> None:
             assert isinstance(refusal, Refusal)
             assert refusal.code is Code.RESTRICTED
         assert isinstance(await both.put(DOCUMENT, by_anna, replaces=None), Ok)
+
+
+async def test_snapshots_that_do_not_cover_one_another_are_taken_up_to_a_limit() -> None:
+    log = MemoryLog()
+    revision = None
+    for number in range(UNDOMINATED_MAX):
+        put = NewSnapshot(
+            DOCUMENT, revision, f"{number:064x}", "a", 0, {f"w{number}": 1}, False, b"{}"
+        )
+        assert isinstance(await log.put_snapshot(put, 1), Accepted)
+        revision = put.id
+    async with Relay.serve(log) as relay, speaking(relay.url, ANNA) as anna:
+        beside = snapshot_text(ANNA, DOCUMENT, upto_ts=0)
+        refused = await anna.put(DOCUMENT, beside, replaces=revision)
+        assert isinstance(refused, Refusal)
+        assert refused.code is Code.TOO_MANY
+        # One that covers another takes its place.
+        above = snapshot_text(ANNA, DOCUMENT, upto_ts=0, writer_seq={"w3": 1, "w4": 2})
+        assert isinstance(await anna.put(DOCUMENT, above, replaces=revision), Ok)
+        assert isinstance(await anna.put(DOCUMENT, above, replaces=revision), Ok)
+    assert len((await log.bootstrap(Filter())).events) == UNDOMINATED_MAX - 1
 
 
 async def test_a_snapshot_never_covers_less_nor_more_than_there_is(relay: Relay) -> None:

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
@@ -38,6 +39,9 @@ STEP_BYTES_MAX: Final = 4 * 2**20
 
 # Documents that are asked for at first; if there are more, all of them are asked for.
 _DOCUMENTS_COUNT: Final = 10_000
+
+# Counts of snapshots that are compared on the spot; more than this is done in a thread.
+_AT_ONCE_MAX: Final = 10_000
 
 _NOTHING: Final = Removed(0, 0, 0)
 
@@ -205,7 +209,11 @@ async def _plan_document(
     now_ms: int,
 ) -> DocumentPlan | None:
     document = status.document
-    snapshot_ids = plan_snapshots(policy, await log.snapshots(document), now_ms)
+    snapshots = await log.snapshots(document)
+    if len(snapshots) * sum([len(each.vc) for each in snapshots]) <= _AT_ONCE_MAX:
+        snapshot_ids = plan_snapshots(policy, snapshots, now_ms)
+    else:
+        snapshot_ids = await asyncio.to_thread(plan_snapshots, policy, snapshots, now_ms)
     below_ts = await _plan_elements(log, policy, status, archived_seq)
     if not snapshot_ids and not below_ts:
         return None

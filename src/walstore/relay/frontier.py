@@ -6,9 +6,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from typing import Final
 
-from walstore.relay.log import Event, dominates
+from walstore.relay.log import Event, NewSnapshot, covers, dominates
+
+# Snapshots of one document that nothing dominates: all are kept, and compared with one another.
+# Those of honest producers are a line, or a few that were made at the same time.
+UNDOMINATED_MAX: Final = 64
 
 
 def undominated(snapshots: Iterable[Event]) -> list[Event]:
@@ -22,3 +27,11 @@ def undominated(snapshots: Iterable[Event]) -> list[Event]:
             frontier.append(snapshot)
     found = [snapshot for frontier in frontiers.values() for snapshot in frontier]
     return sorted(found, key=lambda each: each.seq)
+
+
+def is_crowded(snapshots: Collection[Event], new: NewSnapshot) -> bool:
+    """Whether a document has as many that nothing dominates as it may have beside a new one."""
+    if len(snapshots) < UNDOMINATED_MAX:
+        return False
+    beside = [each for each in snapshots if each.ts > new.upto_ts or not covers(new.vc, each.vc)]
+    return len(undominated(beside)) >= UNDOMINATED_MAX

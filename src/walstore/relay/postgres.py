@@ -351,7 +351,8 @@ class PostgresLog:
             retained = await connection.execute(
                 queries.RETAINED, filter_parameters(wanted), binary=True
             )
-            current = undominated(read_bare_event(row) for row in await retained.fetchall())
+            rows = await retained.fetchall()
+        current = await asyncio.to_thread(undominated, list(map(read_bare_event, rows)))
         events = [event for event in current if _is_wanted(event, wanted)]
         return Bootstrap(head.seq, head.lowest_seq, events)
 

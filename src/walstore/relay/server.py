@@ -40,6 +40,7 @@ from walstore.relay.exchange import ConnectionStatus
 from walstore.relay.feeds import Feeds
 from walstore.relay.following import Following
 from walstore.relay.front import Front
+from walstore.relay.frontier import UNDOMINATED_MAX, is_crowded
 from walstore.relay.keeper import Keeper
 from walstore.relay.limits import Limits
 from walstore.relay.log import (
@@ -451,6 +452,11 @@ class Relay:
         refusal = peer.session.refuse_producer(order, snapshot.author, self._now_ms())
         if refusal is not None:
             peer.send(refusal)
+            return
+        there = await self.log.snapshots(order.document)
+        if await loop.run_in_executor(None, is_crowded, there, snapshot):
+            reason = f"{UNDOMINATED_MAX} snapshots that it does not cover are there"
+            peer.send(Refusal(order.ref, Code.TOO_MANY, reason, {}))
             return
         verdict = await self.log.put_snapshot(snapshot, self._now_ms())
         match verdict:
