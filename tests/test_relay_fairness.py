@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from itertools import pairwise
@@ -14,14 +14,17 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from tests.raw_websocket import TEXT, framed, raw_websocket
-from tests.relay_clients import ANNA, BEN, eventually, speaking
+from tests.relay_clients import ANNA, BEN, CARL, appending, eventually, speaking
 from walstore.relay import MemoryLog, Relay
+from walstore.relay.committer import Committer
 from walstore.relay.config import Settings
 from walstore.relay.limits import Limits
-from walstore.relay.log import FeedPage, NewElement
+from walstore.relay.log import Accepted, FeedPage, NewElement
+from walstore.relay.metrics import Metrics
 from walstore.relay.peer import Peer
 from walstore.relay.server import _FRAMES_IN_A_ROW
 from walstore.relay.session import frames_in
+from walstore.signed import Identity
 from walstore.wire.frames import Code, EndOfStored, FollowChanges, Pull
 
 DOCUMENT = "notes/a"
@@ -157,6 +160,49 @@ async def test_who_asks_for_many_feeds_is_read_for_page_by_page() -> None:
             assert end.result == {"seq": count, "more": False}
     assert log.most == 1
     assert 0 < log.seqs < count
+
+
+async def test_who_appends_much_lets_others_have_their_turn() -> None:
+    batches: list[list[str]] = []
+
+    class Recording(MemoryLog):
+        async def append(self, elements: Sequence[NewElement], now_ms: int) -> list[Accepted]:
+            batches.append([each.document for each in elements])
+            return await super().append(elements, now_ms)
+
+    committer = Committer(
+        Recording(),
+        queue_max=10_000,
+        queue_bytes_max=2**30,
+        now_ms=lambda: 1,
+        on_stored=lambda _: None,
+        metrics=Metrics(),
+    )
+    answered: list[str] = []
+
+    def submit(who: Identity, number: int, filler: str) -> None:
+        name = f"{who.public_key}-{number}"
+        frame = appending(who, who.public_key, {"n": number, "x": filler})
+        committer.submit(who.public_key, frame, lambda _: answered.append(name))
+
+    # Much of one in many elements, and in few large ones; then of two others.
+    for number in range(600):
+        submit(ANNA, number, "")
+    for number in range(4):
+        submit(CARL, number, "x" * 600_000)
+    for number in range(3):
+        submit(BEN, number, "")
+    running = asyncio.create_task(committer.run())
+    await committer.drained()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    for who in (ANNA, BEN, CARL):
+        own = [name for name in answered if name.startswith(who.public_key)]
+        assert own == [f"{who.public_key}-{number}" for number in range(len(own))]
+    assert sum(map(len, batches)) == len(answered) == 607
+    # Everybody is in each batch until nothing of theirs is left, whatever the others have sent.
+    assert batches[0].count(BEN.public_key) + batches[1].count(BEN.public_key) == 3
+    assert max(batch.count(CARL.public_key) for batch in batches) == 2
 
 
 async def test_who_does_not_answer_a_ping_is_gone_and_others_are_not() -> None:

@@ -48,7 +48,7 @@ from walstore.wire.frames import (
     SetPresence,
     client_frame,
 )
-from walstore.wire.limits import CHALLENGE_MS_MAX, ELEMENT_BYTES_MAX
+from walstore.wire.limits import CHALLENGE_MS_MAX, ELEMENT_BYTES_MAX, ELEMENT_VALUES_MAX
 
 NOW_MS = 1_700_000_000_000
 RELAY_ID = "0f" * 16
@@ -345,6 +345,14 @@ def test_an_element_that_is_too_large_is_not_looked_into() -> None:
     assert said(session, largest) == [largest]
     too_large = appending(ANNA, "notes/a", {"t": "x" * (ELEMENT_BYTES_MAX - 7)})
     assert code_of(said(session, too_large)) is Code.TOO_LARGE
+
+
+def test_an_element_of_too_many_values_is_not_looked_into() -> None:
+    session = proved(new_session(), ANNA)
+    many = appending(ANNA, "notes/a", {"t": [1] * (ELEMENT_VALUES_MAX - 3), "u": "[,{" * 1000})
+    assert said(session, many) == [many]
+    too_many = appending(ANNA, "notes/a", {"t": [1] * ELEMENT_VALUES_MAX})
+    assert code_of(said(session, too_many)) is Code.TOO_LARGE
 
 
 # ── grants ─────────────────────────────────────────────────────────────────────────────

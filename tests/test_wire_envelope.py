@@ -52,7 +52,7 @@ from walstore.sealed import (
 )
 from walstore.signed import Identity, sign_append
 from walstore.wire import limits
-from walstore.wire.element import read_element
+from walstore.wire.element import has_too_many_values, read_element
 from walstore.wire.envelope import (
     Envelope,
     Header,
@@ -508,6 +508,46 @@ async def test_a_value_that_fits_no_element_is_refused_at_the_call(wire: Any) ->
     )
     assert document.materialize() == {}
     assert await document.commit() is None
+
+
+async def test_what_is_written_holds_no_more_values_than_a_relay_takes() -> None:
+    transport = MemoryTransport()
+    document = open_document(transport, wire="packed")
+    await document.open()
+    many = [7] * (limits.ELEMENT_VALUES_MAX + 10)
+    check_refused(ValueTooLargeError, partial(document.set_field, "r", many))
+    document.set_list("l", many)
+    document.set_field("text", "1,2,[{" * 80_000)
+    await document.commit()
+    elements = await transport.pull(KEY, 0)
+    assert not any(has_too_many_values(element.data) for element in elements)
+    assert len(elements) > 1
+    reader = open_document(transport, identity=OTHER)
+    await reader.open()
+    assert reader.materialize() == document.materialize()
+
+
+texts = st.text('ab,[{"\\\\\ud800', max_size=8)
+json_values = st.recursive(
+    st.none() | st.integers(0, 9) | texts,
+    lambda inner: st.lists(inner, max_size=6) | st.dictionaries(texts, inner, max_size=6),
+    max_leaves=12,
+)
+
+
+@given(st.integers(0, 12), json_values)
+def test_whether_a_text_holds_too_many_values_is_told_without_reading_it(
+    values_max: int, value: Any
+) -> None:
+    def count(value: Any) -> int:
+        inner = value.values() if isinstance(value, dict) else value
+        return 1 + (sum(map(count, inner)) if isinstance(value, list | dict) else 0)
+
+    text = canonical_bytes(value)
+    is_too_much = has_too_many_values(text, values_max)
+    assert is_too_much or count(value) <= values_max or len(text) <= values_max
+    # A container may count twice, and a member's name once: what is in a text never does.
+    assert not is_too_much or 3 * count(value) >= values_max
 
 
 # ── hostile data ───────────────────────────────────────────────────────────────────────

@@ -22,7 +22,7 @@ from walstore.signed.author import Domain, SigningFrame
 from walstore.signed.chain import link_decoded
 from walstore.signed.encoding import encode_signature
 from walstore.signed.identity import Identity
-from walstore.wire.element import Element
+from walstore.wire.element import Element, has_too_many_values
 from walstore.wire.envelope import (
     Header,
     Profile,
@@ -36,6 +36,7 @@ from walstore.wire.limits import (
     BATCH_OPS_MAX,
     BATCH_REMOVES_MAX,
     ELEMENT_BYTES_MAX,
+    ELEMENT_VALUES_MAX,
     MESSAGE_SIZE_MAX,
     STARFISH_ELEMENT_BYTES_MAX,
 )
@@ -47,11 +48,15 @@ _RENEWAL_BYTES = 64
 _BYTES_MIN = 1024
 
 
+# Values in one value, beside which a header still fits.
+_VALUES_MAX = ELEMENT_VALUES_MAX - 2**10
+
+
 class ValueTooLargeError(UsageError):
     """A value that fits no element; nobody could store it."""
 
-    def __init__(self, size: int, limit: int) -> None:
-        super().__init__(f"a value of {size} bytes does not fit an element of {limit} bytes")
+    def __init__(self, size: int, limit: int, unit: str = "bytes") -> None:
+        super().__init__(f"a value of {size} {unit} does not fit an element of {limit} {unit}")
         self.size = size
         self.limit = limit
 
@@ -237,7 +242,9 @@ class Sealer:
         return self._seal_one(sealed.runs, header, sealed.author_seq or 0, sealed.message)
 
     def _is_to_be_cut(self, sealed: Sealed) -> bool:
-        return len(sealed.body.canonical) > self.bytes_max and _is_divisible(sealed.runs)
+        text = sealed.body.canonical
+        is_too_large = len(text) > self.bytes_max or has_too_many_values(text)
+        return is_too_large and _is_divisible(sealed.runs)
 
     def _seal_one(
         self, runs: list[Run], header: Header | None, author_seq: int, message: str | None
@@ -278,9 +285,11 @@ class Sealer:
 def _check_size(value: object, limit: int) -> None:
     if isinstance(value, str) and len(value) * 6 < limit:
         return
-    size = len(canonical_bytes(value))
-    if size > limit:
-        raise ValueTooLargeError(size, limit)
+    text = canonical_bytes(value)
+    if len(text) > limit:
+        raise ValueTooLargeError(len(text), limit)
+    if has_too_many_values(text, _VALUES_MAX):
+        raise ValueTooLargeError(_VALUES_MAX + 1, _VALUES_MAX, "values")
 
 
 def _is_plain(runs: Sequence[Run]) -> bool:

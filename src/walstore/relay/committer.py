@@ -4,7 +4,8 @@
 
 - While one batch is being synced the next one is checked and a third one gathers: the slower the
   disk, the larger the batches. That is what makes durable appends fast.
-- Order is kept: what is submitted first is stored first.
+- Order is kept: what a sender submits first is stored first. Senders have their turns, so that one
+  whose elements take long to check holds up no others for longer than one batch takes.
 - Everything that was submitted is answered, once: stored, refused, or not stored.
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -25,6 +26,9 @@ from walstore.wire.frames import Append, Code
 
 # Elements in one sync. More would make the first of them wait for the last.
 _BATCH_MAX = 512
+
+# Their bytes, about: how long an element takes to check grows with them.
+_BATCH_BYTES_MAX = 2**20
 
 # Turns of the event loop that what has come at the same time takes until it is here.
 _TURNS = 2
@@ -94,7 +98,9 @@ class Committer:
         self._now_ms = now_ms
         self._on_stored = on_stored
         self._metrics = metrics
-        self._waiting: deque[_Waiting] = deque()
+        # By sender, and in the order of their turns.
+        self._queues: dict[Hashable, deque[_Waiting]] = {}
+        self._turns: deque[Hashable] = deque()
         self._checked: asyncio.Queue[list[_Checked]] = asyncio.Queue(maxsize=1)
         self._count = 0
         self._bytes = 0
@@ -109,9 +115,13 @@ class Committer:
         """How many have been submitted and not answered."""
         return self._count
 
-    def submit(self, frame: Append, answer: Answer) -> None:
+    def submit(self, sender: Hashable, frame: Append, answer: Answer) -> None:
         """Take an append that its sender may make; it will be answered."""
-        self._waiting.append(_Waiting(frame, answer, time.monotonic()))
+        queue = self._queues.get(sender)
+        if queue is None:
+            queue = self._queues[sender] = deque()
+            self._turns.append(sender)
+        queue.append(_Waiting(frame, answer, time.monotonic()))
         self._count += 1
         self._bytes += len(frame.data)
         self._idle.clear()
@@ -142,8 +152,8 @@ class Committer:
             await self._arrived.wait()
             for _ in range(_TURNS):
                 await asyncio.sleep(0)
-            batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), _BATCH_MAX))]
-            if not self._waiting:
+            batch = self._next_batch()
+            if not self._turns:
                 self._arrived.clear()
             checked: list[_Checked] = []
             verdicts = await self._check([waiting.frame for waiting in batch])
@@ -154,6 +164,22 @@ class Committer:
                     checked.append(_Checked(verdict, waiting))
             if checked:
                 await self._checked.put(checked)
+
+    def _next_batch(self) -> list[_Waiting]:
+        """One of each sender, and again, until nothing is left or it is enough."""
+        batch: list[_Waiting] = []
+        size = 0
+        while self._turns and len(batch) < _BATCH_MAX and size < _BATCH_BYTES_MAX:
+            sender = self._turns.popleft()
+            queue = self._queues[sender]
+            waiting = queue.popleft()
+            batch.append(waiting)
+            size += len(waiting.frame.data)
+            if queue:
+                self._turns.append(sender)
+            else:
+                del self._queues[sender]
+        return batch
 
     async def _check(self, frames: Sequence[Append]) -> list[NewElement | NotStored]:
         size = sum(len(frame.data) for frame in frames)

@@ -408,7 +408,7 @@ class Relay:
                     peer.send(Refusal(frame.ref, code, "it cannot be stored now", {}))
 
         peer.begun()
-        self._committer.submit(frame, answer)
+        self._committer.submit(peer, frame, answer)
 
     def _fault(self, peer: Peer, ref: str, reason: str) -> None:
         for outcome in peer.session.fault(ref, Code.INVALID, reason, self._now_ms()):

@@ -22,6 +22,7 @@ from walstore.relay.rates import Penalties, TokenBucket
 from walstore.relay.roles import Role, Roles
 from walstore.signed.auth import verify_auth
 from walstore.signed.grant import Grant, read_grant
+from walstore.wire.element import has_too_many_values
 from walstore.wire.frames import (
     PROTOCOL_VERSION,
     RECORDS_FEATURE,
@@ -48,7 +49,7 @@ from walstore.wire.frames import (
     SetPresence,
     read_client_frame,
 )
-from walstore.wire.limits import CHALLENGE_MS_MAX, ELEMENT_BYTES_MAX
+from walstore.wire.limits import CHALLENGE_MS_MAX, ELEMENT_BYTES_MAX, ELEMENT_VALUES_MAX
 
 # Snapshots are documents of their own to TypeScript peers; here the suffix is the relay's to use.
 RESERVED_SUFFIX = "__snapshot"
@@ -245,6 +246,8 @@ class Session:
                 self._check_document(frame.document, frame.log, Role.WRITE, writer, now_ms)
                 if len(frame.data) > ELEMENT_BYTES_MAX:
                     raise _RefusedError(Code.TOO_LARGE, f"more than {ELEMENT_BYTES_MAX} bytes")
+                if has_too_many_values(frame.data):
+                    raise _RefusedError(Code.TOO_LARGE, f"more than {ELEMENT_VALUES_MAX} values")
                 return [frame]
             case Auth():
                 return self._prove(frame, now_ms)

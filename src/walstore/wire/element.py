@@ -11,7 +11,12 @@ from typing import Any, cast
 
 from walstore.canon import canonical_bytes, find_flaw, parse, parse_canonical
 from walstore.errors import MalformedError, NotJsonError
-from walstore.wire.limits import DATA_DEPTH_MAX, ELEMENT_BYTES_MAX, TS_MAX
+from walstore.wire.limits import (
+    DATA_DEPTH_MAX,
+    ELEMENT_BYTES_MAX,
+    ELEMENT_VALUES_MAX,
+    TS_MAX,
+)
 
 
 class Element:
@@ -66,6 +71,21 @@ class Element:
 
     def __repr__(self) -> str:
         return f"Element(ts={self.ts}, author={self.author[:8]}…, {len(self.canonical)} bytes)"
+
+
+def has_too_many_values(text: bytes, values_max: int = ELEMENT_VALUES_MAX) -> bool:
+    """Whether a JSON text holds more values than an element may; it is not read for that."""
+    if len(text) <= values_max or _separators(text) < values_max:
+        return False
+    # No quote is left but those around strings, whose commas and brackets separate nothing.
+    bare = text.replace(rb"\\", b"").replace(rb"\"", b"")
+    if bare.count(b'"') > 2 * values_max:
+        return True
+    return _separators(b"".join(bare.split(b'"')[::2])) >= values_max
+
+
+def _separators(text: bytes) -> int:
+    return text.count(b",") + text.count(b"{") + text.count(b"[")
 
 
 def read_raw_element(ts: object, text: bytes, author: object, signature: object) -> Element:

@@ -23,6 +23,10 @@ BATCH_OPS_MAX = 4096
 # Elements that one packed batch removes: each of them is looked up.
 BATCH_REMOVES_MAX = 2**16
 
+# JSON values in one element that a relay takes, about: each costs it microseconds. 4,096 version-1
+# ops are some 40,000, and a MiB of values of eight bytes each is as many as this.
+ELEMENT_VALUES_MAX = 2**17
+
 # The depth of `data`: what the stock server takes in a body, less the body itself.
 DATA_DEPTH_MAX = 63
 
