@@ -212,6 +212,19 @@ def test_a_relay_that_others_can_reach_needs_roles_or_to_be_open(tmp_path: Path,
     assert load(host=host, roles=roles).roles_table is not None
 
 
+def test_a_relay_behind_a_proxy_needs_roles_or_to_be_open(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(public_url="wss://relay.example")
+    assert "wss://relay.example" in str(caught.value)
+    assert not load(public_url="wss://relay.example", open=True).is_private_to_machine
+    roles = written(tmp_path / "roles.toml", ROLES)
+    assert load(public_url="wss://relay.example", roles=roles).roles_table is not None
+    for here in ("ws://localhost:3400", "ws://127.0.0.1", "wss://[::1]"):
+        assert load(public_url=here).is_private_to_machine
+    for nowhere in ("wss://[::", "", "wss://"):
+        assert not Settings(public_url=nowhere).is_private_to_machine
+
+
 @pytest.mark.parametrize(
     ("host", "expected"),
     [

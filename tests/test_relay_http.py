@@ -192,6 +192,7 @@ async def test_a_name_that_others_made_point_here_is_not_shown_the_status(host: 
     [
         RESTRICTED,
         Settings(host="0.0.0.0", is_open=True),
+        Settings(public_url="wss://relay.example", is_open=True),
     ],
 )
 async def test_the_status_of_other_relays_needs_the_token(settings: Settings) -> None:

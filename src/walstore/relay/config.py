@@ -110,8 +110,9 @@ class Settings:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can reach it."""
-        return is_loopback(self.host)
+        """Whether only this machine can reach it: not if clients dial another, a proxy say."""
+        is_dialled_here = self.public_url is None or is_loopback(_host_of(self.public_url))
+        return is_loopback(self.host) and is_dialled_here
 
     @property
     def is_private_to_machine(self) -> bool:
@@ -185,6 +186,13 @@ def is_loopback(host: str) -> bool:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def _host_of(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
 
 
 def _read_config(path: Path) -> tuple[_Layer, dict[str, Any] | None]:
@@ -304,7 +312,7 @@ def _check_reach(settings: Settings) -> None:
     if settings.is_loopback or settings.is_open or settings.roles_table is not None:
         return
     raise ConfigError(
-        f"host {settings.host}",
+        f"host {settings.public_url or settings.host}",
         "can be reached by others, and there are no roles: name a file with --roles,"
         " or say --open to let everybody read and write everything",
     )

@@ -200,6 +200,7 @@ class Relay:
         await relay._load_grants()
         told = settings or Settings(
             host=host,
+            public_url=public_url,
             limits=relay.limits,
             # Whoever gives roles in code has them, as whoever has a file does.
             roles_table=None if roles is None else {},
