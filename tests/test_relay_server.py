@@ -1535,6 +1535,77 @@ async def test_who_stops_reading_is_left_behind_and_has_no_hole_later(log: Relay
         assert len(await slow.elements(1)) == 1
 
 
+def stored(document: str, count: int) -> list[NewElement]:
+    """Elements of about a MiB together, as a log takes them."""
+    data = b'{"t":"%b"}' % (b"x" * (2**20 // count))
+    return [NewElement(document, f"{document}-{n}", "a", "s", data) for n in range(count)]
+
+
+async def test_who_opens_many_documents_is_sent_one_page_after_the_other() -> None:
+    log, documents = MemoryLog(), [f"notes/{number}" for number in range(12)]
+    for document in documents:
+        await log.append(stored(document, 16), 1)
+    async with (
+        Relay.serve(log, limits=Limits(pending_bytes_max=3 * 2**20), compression=False) as relay,
+        speaking(relay.url, BEN, sock=narrow_socket(relay.port), max_queue=1) as slow,
+    ):
+        (peer,) = relay.peers
+        for document in documents:
+            await slow.say(Pull(document, document, None, 0, 1000, True))
+        # What the system takes of its own accord is not pending.
+        await eventually(lambda: len(peer.subscriptions) == 12 and peer.pending_bytes > 2**16)
+        for document in documents:
+            await slow.get(EndOfStored, document)
+            assert peer.pending_bytes < 2 * 2**20
+        found = [each for each in slow.kept if isinstance(each, Elements)]
+        assert sum(len(each.elements) for each in found) == 12 * 16
+
+
+async def test_who_is_behind_is_told_of_presences_later() -> None:
+    log = MemoryLog()
+    for number in range(24):
+        await log.append([stored(f"{number}", 2)[0]._replace(document=DOCUMENT)], 1)
+    limits = Limits(lag_bytes_max=2**16, pending_bytes_max=2**21, presence_per_second=10_000)
+    async with (
+        Relay.serve(log, limits=limits, compression=False) as relay,
+        speaking(relay.url, BEN, sock=narrow_socket(relay.port), max_queue=1) as slow,
+        speaking(relay.url, ANNA) as anna,
+    ):
+        (peer,) = [each for each in relay.peers if each.key == BEN.public_key]
+        await slow.say(Pull("live", DOCUMENT, None, 0, 1000, True))
+        await eventually(lambda: peer.pending_bytes > limits.lag_bytes_max)
+        for number in range(600):
+            await anna.say(SetPresence(DOCUMENT, {"n": number, "x": "x" * 3900}))
+        await anna.say(SetPresence(DOCUMENT, None))
+        assert await anna.silence() == []
+        # More than what it may have pending was said.
+        assert peer.is_open
+        await slow.elements(24)
+        # That somebody has left is told in any case.
+        assert (await slow.get(Presence)).payload is None
+        await anna.say(SetPresence(DOCUMENT, {"n": 0}))
+        assert (await slow.get(Presence)).payload == {"n": 0}
+
+
+async def test_who_follows_past_compacted_snapshots_that_covered_much_is_not_dropped() -> None:
+    log, revision = MemoryLog(), None
+    for number in range(12):
+        counts = {f"{writer:0200x}": number + 1 for writer in range(2500)}
+        put = NewSnapshot(DOCUMENT, revision, f"{number:064x}", "a", 0, counts, False, b"{}")
+        await log.put_snapshot(put, 1)
+        revision = put.id
+    await log.compact([Removal(DOCUMENT, {f"{number:064x}" for number in range(11)}, 0)])
+    async with (
+        Relay.serve(log, limits=Limits(pending_bytes_max=2 * 2**20), compression=False) as relay,
+        speaking(relay.url, BEN, sock=narrow_socket(relay.port), max_queue=1) as slow,
+    ):
+        await slow.say(tail())
+        (peer,) = relay.peers
+        await eventually(lambda: peer.pending_bytes > 0)
+        shown, _ = await slow.events("feed")
+    assert [seq for seq, _ in shown] == list(range(1, 13))
+
+
 async def test_who_never_reads_again_is_dropped_and_holds_nobody_up() -> None:
     limits = Limits(lag_bytes_max=2**16, stall_ms_max=500, close_ms_max=100)
     async with (

@@ -218,7 +218,8 @@ class Feeds:
             if is_gone:
                 for event in some:
                     peer.send(EventStatus(ref, _status(event)))
-                await peer.drained()
+                    # What a snapshot covered may be more than a MiB.
+                    await peer.drained()
             else:
                 await self._send_whole(peer, ref, list(some))
 

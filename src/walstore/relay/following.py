@@ -201,17 +201,18 @@ class Following:
         room = self._rooms[document]
         try:
             while peer.is_open:
-                await peer.drained()
-                page = await self._log.page(
-                    document,
-                    subscription.cursor,
-                    count_max=PULL_ELEMENTS_MAX,
-                    bytes_max=PULL_BYTES_MAX,
-                )
-                if page.floor > subscription.cursor:
-                    self._end_with(subscription, too_old(ref, page.floor))
-                    return
-                self._send_rows(peer, ref, page.rows)
+                async with peer.turn:
+                    await peer.drained()
+                    page = await self._log.page(
+                        document,
+                        subscription.cursor,
+                        count_max=PULL_ELEMENTS_MAX,
+                        bytes_max=PULL_BYTES_MAX,
+                    )
+                    if page.floor > subscription.cursor:
+                        self._end_with(subscription, too_old(ref, page.floor))
+                        return
+                    self._send_rows(peer, ref, page.rows)
                 if page.rows:
                     subscription.cursor = page.rows[-1].ts
                 if not page.is_more and room.caught_up(subscription):
@@ -230,7 +231,7 @@ class Following:
         self._send_end(peer, subscription.ref, document, subscription.cursor, page)
         for other, payload in self._rooms[document].presences():
             if other is not peer:
-                peer.send(Presence(document, other.name, other.key, payload))
+                peer.tell(Presence(document, other.name, other.key, payload))
 
     def resume_all(self) -> None:
         """Let every subscription read on from the log: something may have been missed."""
@@ -327,6 +328,11 @@ class Following:
         if room.announce(peer, payload):
             frame = Presence(document, peer.name, peer.key, payload)
             for other in dict.fromkeys(each.peer for each in room.subscriptions):
-                if other is not peer:
+                if other is peer:
+                    continue
+                if payload is None:
+                    # It is short, and nobody would tell it again.
                     other.send(frame)
+                else:
+                    other.tell(frame)
         self._leave(document)

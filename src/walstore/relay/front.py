@@ -12,15 +12,17 @@ from walstore.relay.config import Settings
 from walstore.relay.exchange import ConnectionStatus
 from walstore.relay.info import Retained
 from walstore.relay.keeper import Keeper
-from walstore.relay.log import DocumentStatus, FeedPage, Filter, RelayLog
+from walstore.relay.log import DocumentStatus, Event, FeedPage, Filter, RelayLog
 from walstore.relay.metrics import Gauges, Metrics
 
 # Documents are counted at most this often, and no further.
 _COUNT_MS_MIN = 10_000
 _COUNT_MAX = 100_000
 
-# Rows without a payload that are passed over at once, and seqs that they are looked for among.
+# Rows without a payload that are passed over at once, the bytes of what they covered, and the seqs
+# that they are looked for among.
 _ROWS_MAX = 1_000
+_ROWS_BYTES_MAX = 2**16
 _SEQS_MAX = 2**14
 
 _ANY = Filter()
@@ -63,6 +65,7 @@ class Front:
         self._counted_ms = 0
         self._count = 0
         self._passed_seq = 0
+        self._oldest: Event | None = None
 
     @property
     def is_draining(self) -> bool:
@@ -141,15 +144,32 @@ class Front:
         Payloads go and never come back, so what was passed over once need not be looked at again.
         Whoever asks first has all of it looked at, in steps between which others read.
         """
+        if await self._is_there(self._oldest, min_seq):
+            assert self._oldest is not None
+            return self._oldest.accepted_ms
         while True:
             since = max(self._passed_seq, min_seq - 1, 0)
             page = await self._log.feed(
-                since, None, _SNAPSHOTS, count_max=_ROWS_MAX, bytes_max=1, seqs_max=_SEQS_MAX
+                since,
+                None,
+                _SNAPSHOTS,
+                count_max=_ROWS_MAX,
+                bytes_max=_ROWS_BYTES_MAX,
+                seqs_max=_SEQS_MAX,
             )
             there = next((event for event in page.events if event.payload is not None), None)
             if there is not None:
                 self._passed_seq = there.seq - 1
+                self._oldest = there._replace(payload=None, vc={})
                 return there.accepted_ms
             self._passed_seq = page.last_seq
             if not page.is_more:
                 return None
+
+    async def _is_there(self, snapshot: Event | None, min_seq: int) -> bool:
+        """Whether a snapshot can still be replayed with its payload, which is not read for that."""
+        if snapshot is None or snapshot.seq < min_seq:
+            return False
+        wanted = Filter(documents=frozenset({snapshot.document}))
+        found = await self._log.find([snapshot.id], wanted, payload_bytes_max=0)
+        return any(each.payload is not None for each in found)

@@ -331,6 +331,7 @@ class RelayLog(Protocol):
     ) -> FeedPage:
         """Events above a seq and up to another one; compacted ones too, without their payload.
 
+        What snapshots cover counts towards the bytes, as their payloads do: a page holds both.
         With `seqs_max` no more seqs than that are looked at, wanted or not: a page may be empty
         then, and still not the last.
         """

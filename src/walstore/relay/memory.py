@@ -218,7 +218,7 @@ class MemoryLog:
             if len(events) >= count_max or (events and size >= bytes_max):
                 return FeedPage(events, events[-1].seq, True, self._lowest, head)
             events.append(event)
-            size += len(event.payload or b"")
+            size += len(event.payload or b"") + sum(map(len, event.vc))
         return FeedPage(events, max(since, looked), looked < end, self._lowest, head)
 
     @property

@@ -133,6 +133,11 @@ class Peer:
         self._socket.protocol.send_text(text)
         self._socket.send_data()
 
+    def tell(self, frame: RelayFrame) -> None:
+        """Send what is soon told again; a peer that is behind does without."""
+        if self.pending_bytes <= self._limits.lag_bytes_max:
+            self.send(frame)
+
     def push(self, ref: str, message: Broadcast) -> bool:
         """Send elements that many get; False if the peer is behind and has to catch up later."""
         if not self.is_open:

@@ -130,8 +130,8 @@ WHERE id = ANY(%(ids)s) AND {_IS_LARGE} AND {_WANTED}
 FEED: Final[LiteralString] = f"""
 SELECT {EVENT_COLUMNS}, is_last FROM (
     SELECT *,
-           sum(coalesce(octet_length(payload), 0)) OVER (ORDER BY seq)
-               - coalesce(octet_length(payload), 0) AS bytes_before,
+           sum(coalesce(octet_length(payload), 0) + octet_length(vc)) OVER (ORDER BY seq)
+               - coalesce(octet_length(payload), 0) - octet_length(vc) AS bytes_before,
            row_number() OVER (ORDER BY seq) AS number,
            lead(seq) OVER (ORDER BY seq) IS NULL AS is_last
     FROM (

@@ -257,7 +257,7 @@ def _pick(
     source = _BY_FEED if _is_broad(connection, end - since, wanted) else _BY_DOCUMENTS
     return connection.execute(
         f"""
-        SELECT e.seq, iif({_IS_THERE}, CAST(e.size AS INTEGER), 0) FROM {source}
+        SELECT e.seq, iif({_IS_THERE}, CAST(e.size AS INTEGER), 0) + length(e.vc) FROM {source}
         WHERE e.seq > ? AND e.seq <= ? AND {where} ORDER BY e.seq LIMIT ?
         """,
         (since, end, *values, count_max + 1),

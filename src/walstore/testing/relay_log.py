@@ -674,6 +674,17 @@ class RelayLogContract:
         page = await _feed(log, bytes_max=1)
         assert len(page.events) == 1
 
+    async def test_what_snapshots_cover_counts_towards_the_bytes_of_a_page(
+        self, log: RelayLog
+    ) -> None:
+        one = snapshot("one", None, 0, {ALICE: 1})
+        two = snapshot("two", one.id, 0, {ALICE: 2})
+        seqs = [(await _put(log, each)).seq for each in (one, two)]
+        await log.compact([Removal("notes/a", {one.id}, 0)])
+        page = await _feed(log, bytes_max=len(ALICE))
+        assert (_seqs(page.events), page.last_seq, page.is_more) == (seqs[:1], seqs[0], True)
+        assert _seqs((await _feed(log, bytes_max=_LARGE)).events) == seqs
+
     async def test_feed_pages_of_any_size_give_the_whole_feed(self, log: RelayLog) -> None:
         for index in range(9):
             await log.append([element(f"{index}", f"notes/{index % 3}")], NOW_MS)
