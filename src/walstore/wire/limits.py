@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from walstore.canon import VALUE_DEPTH_MAX
-from walstore.crdt.clock import REPLICA_SIZE_MAX
+from walstore.crdt.clock import REPLICA_SIZE_MAX as REPLICA_SIZE_MAX
 
 # The largest element, as canonical JSON text: what a relay takes in one message.
 ELEMENT_BYTES_MAX = 2**20
