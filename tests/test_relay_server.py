@@ -1800,9 +1800,9 @@ class BlindLog(MemoryLog):
         self._look()
         return await super().tail(*arguments)
 
-    async def find(self, *arguments: Any) -> Any:
+    async def find(self, *arguments: Any, **options: Any) -> Any:
         self._look()
-        return await super().find(*arguments)
+        return await super().find(*arguments, **options)
 
     async def snapshot(self, *arguments: Any) -> Any:
         self._look()

@@ -17,7 +17,7 @@ import pytest
 import walstore
 from walstore.crdt import Run, WalCrdt
 from walstore.document import WalDocument, log, opening
-from walstore.document.events import Rejection
+from walstore.document.events import Event, Rejection
 from walstore.document.log import DocumentLog, Reading
 from walstore.document.outbox import Outbox
 from walstore.document.snapshot import Snapshot
@@ -250,7 +250,9 @@ def tell_nobody_what_was_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     note = WalDocument._note
 
     def quiet(self: WalDocument, reading: Reading) -> int:
-        events = [event for event in reading.events if not isinstance(event, Rejection)]
+        events: list[Event] = [
+            event for event in reading.events if not isinstance(event, Rejection)
+        ]
         return note(self, reading._replace(events=events))
 
     monkeypatch.setattr(WalDocument, "_note", quiet)

@@ -199,11 +199,13 @@ class WalCrdt:
             or any(entries.has_replica(replica) for entries in self._maps.values())
         )
 
-    def awaited(self) -> Iterator[tuple[int, str]]:
-        """Counter and replica of the list elements that are named and not there."""
+    def unmet(self) -> Iterator[tuple[int, str]]:
+        """Counter and replica of the list elements that are named and not there; of those in a
+        row, of the last one.
+        """
         for sequence in self.lists.values():
             if isinstance(sequence, NodeSequence):
-                yield from sequence.awaited()
+                yield from sequence.unmet()
 
     def inserted_by(self, author: str) -> dict[str, int]:
         """The highest counter of the list elements of each replica of an author."""

@@ -230,8 +230,12 @@ class NodeSequence:
         self._order = self._live = None
         self.high = max(self.high, counter)
 
-    def awaited(self) -> Iterator[tuple[int, str]]:
-        """Counter and replica of the elements that others name and that are not there."""
+    def unmet(self) -> Iterator[tuple[int, str]]:
+        """Counter and replica of the elements that others name and that are not there; of those in
+        a row, of the last one.
+        """
+        for awaited in self.awaited:
+            yield awaited.end - 1, awaited.replica
         for node in self.nodes.values():
             is_missing = node.after and node.after not in self.nodes
             name = node.id if node.pending else node.after if is_missing else ""

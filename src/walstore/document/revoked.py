@@ -48,7 +48,7 @@ def waits_in_vain(revoked: Revoked, crdt: WalCrdt) -> bool:
     """Whether something was folded before it was known that what it names does not count: who
     folds it now puts it elsewhere.
     """
-    return any(counter > counted_counter(revoked, replica) for counter, replica in crdt.awaited())
+    return any(counter > counted_counter(revoked, replica) for counter, replica in crdt.unmet())
 
 
 def is_overreaching(
