@@ -164,6 +164,8 @@ def _carry_out(arguments: Sequence[Any], output: int, channel: socket.socket) ->
         channel.close()
         os.dup2(output, 1)
         os.close(output)
+        # What Python knows of the stream of the process that forks, it must not take for this one.
+        sys.stdout = open(1, "w", 1, closefd=False)  # noqa: SIM115
         code = main(arguments)
     finally:
         sys.stderr.flush()
@@ -178,6 +180,5 @@ def _end(number: int) -> int:
 
 if __name__ == "__main__":
     os.chdir(sys.argv[2])
-    sys.stdout = os.fdopen(1, "w", buffering=1)
     with socket.socket(fileno=int(sys.argv[1])) as given:
         _serve(given)
