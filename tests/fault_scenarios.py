@@ -135,6 +135,10 @@ class Scenario(ABC):
 # ── a local file ───────────────────────────────────────────────────────────────────────
 
 
+# Above the number of whatever was recorded; an edit that was refused has one, too.
+_ALL = 1000
+
+
 class Local(Scenario):
     """A new local file is made, written to, synced, and opened again."""
 
@@ -159,7 +163,7 @@ class Local(Scenario):
             Step("open", self.open, survivors),
             self._step("record", "s", b"first"),
             self._step("record", "s", b"second"),
-            self._step("seal", "s", 2, sealed),
+            self._step("seal", "s", _ALL, sealed),
             self._step("record", "s", b"third"),
             self._step("acknowledged", "s/2", 77),
             self._step("add_elements", _elements(1, 20), marks={"ts": 19}),
@@ -174,7 +178,7 @@ class Local(Scenario):
             self._step("drop_elements", 5),
             self._step("put_state", Random(2).randbytes(14_000), 15),
             *(self._step("record", "t", b"%d" % number) for number in range(4)),
-            self._step("seal", "t", 9, [body("t", 1, [b"y" * 3000])]),
+            self._step("seal", "t", _ALL, [body("t", 1, [b"y" * 3000])]),
             self._step("start_over", _START),
             self._step("sync")._replace(survivors=survivors),
             Step("close", self.close, survivors),
@@ -510,6 +514,9 @@ class ArchiveWritten(Scenario):
         try:
             manifest = await Archive(self.place, PREFIX).manifest()
         except ArchiveNotFoundError:
+            return {}
+        if not manifest.artifacts:
+            # It has begun, and has no base yet.
             return {}
         assert await rows_of(self.place) == self.source.rows(manifest.head_position)
         positions = [(each.epoch, each.to_position) for each in manifest.artifacts]

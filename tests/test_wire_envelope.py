@@ -440,6 +440,7 @@ def test_every_limit_is_tested_here() -> None:
         "COUNTER_JUMP_MAX",
         "DATA_DEPTH_MAX",
         "ELEMENT_BYTES_MAX",
+        "ELEMENT_VALUES_MAX",
         "ID_SIZE_MAX",
         "MAP_VALUE_DEPTH_MAX",
         "MESSAGE_SIZE_MAX",

@@ -91,6 +91,8 @@ class Database:
         self._log_handle = -1
         # Whether syncing the log is not enough, because a sync has failed.
         self._must_copy = False
+        # Whether there is damage that could not be set aside so far.
+        self._is_damaged = False
         claimed = committed_frames(log_of(path))
         try:
             self._connection: sqlite3.Connection | None = sqlite3.connect(
@@ -108,6 +110,9 @@ class Database:
     def close(self) -> None:
         """Copy the log into the file and let go of it; closing again does nothing."""
         with self._turn:
+            if self._is_damaged:
+                self._give_up()
+                return
             self._disconnect()
             self._guard.close()
 
@@ -261,17 +266,25 @@ class Database:
 
     def _set_aside(self, damage: DamageFoundError) -> NoReturn:
         try:
-            raise set_aside(self.path, self._owner, damage, self._disconnect) from damage
-        finally:
-            self._give_up()
+            damaged = set_aside(self.path, self._owner, damage, self._disconnect)
+        except BaseException:
+            # As long as the file is open, it is where it was: the next call finds the damage again.
+            self._is_damaged = True
+            if self._connection is None:
+                self._give_up()
+            raise
+        self._give_up()
+        raise damaged from damage
 
     def _give_up(self) -> None:
         """Let go of the file, and leave its log: SQLite would copy what is before a damaged frame
         and remove the log, and nobody would ever miss what is behind.
         """
-        with log_kept(self.path):
-            self._disconnect()
-        self._guard.close()
+        try:
+            with log_kept(self.path):
+                self._disconnect()
+        finally:
+            self._guard.close()
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None

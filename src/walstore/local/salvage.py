@@ -30,6 +30,7 @@ from walstore.local.faults import (
     SQLITE_ERRORS,
     DamageFoundError,
     LocalFileDamagedError,
+    LocalFileError,
     LocalFileFailedError,
     LocalFileFullError,
     failure_of,
@@ -75,13 +76,23 @@ def log_kept(path: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        put_log_back(path)
+        # Where that fails, whoever opens the file next does it.
+        with suppress(LocalFileError):
+            put_log_back(path)
 
 
 def put_log_back(path: Path) -> None:
-    """Put the log back that was kept, also by a process that died in between."""
-    with suppress(FileNotFoundError):
-        _kept_log_of(path).replace(log_of(path))
+    """Put the log back that was kept, also by a process that died in between.
+
+    Raises:
+        LocalFileError: It cannot be put back now.
+    """
+    try:
+        with suppress(FileNotFoundError):
+            _kept_log_of(path).replace(log_of(path))
+            sync_directory(path.parent)
+    except OSError as error:
+        raise fault_of_system(path, error) from error
 
 
 def _kept_log_of(path: Path) -> Path:
