@@ -8,6 +8,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
+
+import orjson
 
 from walstore.canon import canonical_bytes, parse
 from walstore.crdt import Run, pack_ops, unpack_ops
@@ -60,7 +63,7 @@ class FileJournal:
         """
         kept = self._encryptor.seal({"ops": pack_ops(runs)}, self._context)
         try:
-            number = self._file.record(self._session, canonical_bytes(kept))
+            number = self._file.record(self._session, _text_of(kept))
         except NotStorableError as error:
             raise TooLargeToRecordError from error
         self._numbers[self._session] = number
@@ -152,3 +155,11 @@ class FileJournal:
         if last is None:
             return LeftEdits(session, 1, None, runs)
         return LeftEdits(session, last.seq + 1, last.link, runs)
+
+
+def _text_of(kept: dict[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(kept)
+    except TypeError:
+        # Half a character, which it does not write.
+        return canonical_bytes(kept)
