@@ -1346,6 +1346,8 @@ def _nobody(_: str) -> None:
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:
+    """End a task; whoever is told to end meanwhile does, too."""
     task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
+    await asyncio.wait([task])
+    if not task.cancelled():
+        task.result()
