@@ -5,9 +5,11 @@
     └────────┴─────────────┴──────┴─────────────┴──────┴───
 
 - SQLite takes the frames up to the first bad one, and silently leaves those behind it.
-- Our log is only ever appended to and cut to nothing, never written over. So a whole frame that
+- Our log is only ever appended to and cut to nothing. So a whole frame that
   ends a transaction was written after everything before it: if SQLite does not get as far, a
   frame was damaged. A killed process leaves at most a part of a frame.
+- If cutting it fails, SQLite begins it anew over the old one, whose frames are left behind the new
+  ones: their first salt is one lower, and the second is another.
 - Some systems leave zeros where a power cut has kept a file from growing: the log ends there.
 """
 
@@ -49,6 +51,8 @@ def committed_frames(log: Path) -> int:
                 count += 1
                 number, size_after, *frame_salt, _, _ = _FRAME.unpack(frame)
                 if not number:
+                    break
+                if frame_salt[0] == (salt[0] - 1) % 2**32 and frame_salt[1] != salt[1]:
                     break
                 if frame_salt != salt:
                     raise DamageFoundError("the write-ahead log is damaged", hides_loss=True)
