@@ -165,7 +165,6 @@ class WalStore(StoreEditing):
         self._other_log: OtherLogError | None = None
         # Whether the file says which log it is of.
         self._is_log_kept = False
-        self._is_batch = False
         # What was folded and not told yet.
         self._folded: list[Change] = []
         self._folded_since_state = 0
@@ -646,19 +645,17 @@ class WalStore(StoreEditing):
             UsageError: The message is not a short text; nothing was edited.
         """
         document = self.document
-        if self._is_batch:
+        if self._hub.is_holding:
             yield
             return
         if message is not None:
             document.check_message(message)
             document.seal()
-        self._is_batch = True
         with self._hub.hold():
             try:
                 with self._undo.batch():
                     yield
             finally:
-                self._is_batch = False
                 if message is not None:
                     document.seal(message=message)
 

@@ -248,14 +248,15 @@ class Hub:
             self._held.add(changes)
             self._held_told += told
 
+    @property
+    def is_holding(self) -> bool:
+        """Whether changes are held back."""
+        return self._held is not None
+
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Tell nobody of what is folded within a block before its end; a block within is part of
-        it.
-        """
-        if self._held is not None:
-            yield
-            return
+        """Tell nobody of what is folded within a block before its end."""
+        assert self._held is None, "a block within another one is part of it"
         self._held = Batch()
         try:
             yield
