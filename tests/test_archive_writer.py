@@ -203,6 +203,26 @@ async def test_a_commit_whose_answer_is_lost_is_a_commit(
     assert await rows_of(place) == source.rows()
 
 
+async def test_a_beginning_whose_outcome_nobody_could_tell_is_gone_on_from(
+    place: Destination, source: Source
+) -> None:
+    def cut_off() -> BaseException:
+        faults._at = len(faults.steps)
+        return timed_out()
+
+    faults, clock = Faults(), Clock()
+    written = await opened([FaultyDestination(place, faults)], clock=clock)
+    # The first manifest is there, but neither that nor what is there is told.
+    faults._at, faults._when, faults._fault = len(faults.steps), "after", cut_off
+    with pytest.raises(DestinationError):
+        await written.commit(source.window(0, 2))
+    assert await place.get(f"{PREFIX}manifest.json")
+    faults._at = None
+    clock.now_ms += 1
+    assert await written.commit(source.window(0, 5)) is not None
+    assert await rows_of(place) == source.rows()
+
+
 # ── several places ─────────────────────────────────────────────────────────────────────
 
 

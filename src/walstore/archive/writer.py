@@ -170,8 +170,9 @@ class Writer:
         self._policy = policy
         self._now_ms = now_ms
         self._keep_epochs = keep_epochs
-        # Where there is no manifest: the highest epoch that objects are there of.
-        self._epoch_there = 0
+        # What an archive begins with, until it is opened anew: the same bytes at each try, so that
+        # one whose answer was lost is not taken for somebody else's.
+        self._beginning = table.new_manifest(now_ms(), first_epoch=1)
         self._lock = anyio.Lock()
 
     @property
@@ -193,7 +194,7 @@ class Writer:
     def before(self) -> Manifest:
         """What the next commit goes on from: the manifest, or the one that it begins with."""
         if self.manifest is None:
-            return self.table.new_manifest(self._now_ms(), first_epoch=self._epoch_there + 1)
+            return self._beginning
         if self.manifest.prefix is None:
             # A former version has written it; from the next commit on it says so.
             return replace(self.manifest, prefix=self.table.documents)
@@ -241,17 +242,18 @@ class Writer:
         if manifest is not None:
             self.table.check(manifest)
         else:
-            await self._look_for_others()
+            self._beginning = await self._begin()
         await self._places.roll_forward()
 
-    async def _look_for_others(self) -> None:
-        self._epoch_there = await self._places.highest_epoch()
-        if self._epoch_there:
+    async def _begin(self) -> Manifest:
+        highest = await self._places.highest_epoch()
+        if highest:
             _logger.warning(
                 "%s: objects up to epoch %d are there without a manifest; they are left alone",
                 self.table.name,
-                self._epoch_there,
+                highest,
             )
+        return self.table.new_manifest(self._now_ms(), first_epoch=highest + 1)
 
     async def commit(self, window: Window, *, is_base_wanted: bool = False) -> Committed | None:
         """Write what happened since the head; None if there is nothing to write.
