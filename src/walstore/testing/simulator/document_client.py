@@ -131,7 +131,7 @@ class DocumentClient:
 
     async def _open(self, document: WalDocument) -> bool:
         for _ in range(_OPENINGS_MAX):
-            self.line.shown.clear()
+            self.line.begin()
             try:
                 await document.open()
             except TransportError as error:

@@ -42,8 +42,9 @@ KEY = "fleet/document"
 _HOSTILE = ("rollback", "forge", "echo", "writer")
 _LIES = ("rollback", "echo")
 
-# How long everybody has to come to one state, in a world at peace; and how long people wait for
-# what a relay has lost to be sent again, before they write it anew.
+# How long everybody has to come to one state, in a world at peace; and how long people wait before
+# they do something about it: write anew what a relay has lost, or ask for a snapshot of what they
+# have no key for.
 _PEACE_S = 240
 _PATIENCE_S = 120
 
@@ -119,7 +120,7 @@ class FleetWorld:
                 snapshot_after=20,
                 on_event=client.noticed,
             )
-        if client is self._clients[0]:
+        if self._is_owner(client):
             return WalStore.open(
                 KEY,
                 identity=client.identity,
@@ -201,8 +202,17 @@ class FleetWorld:
         if waited_s > _PATIENCE_S and self._had_power_cut and client.has_stranded:
             client.mend(is_first=not self._is_mended)
             self._is_mended = True
+        # What a relay repeats from before a snapshot may be sealed for those who were there then.
+        if waited_s > _PATIENCE_S and self._is_owner(client) and self._is_any_unreadable():
+            await client.snapshot()
         if client.name in silent and client.edit(self._chance):
             silent.remove(client.name)
+
+    def _is_owner(self, client: StoreClient) -> bool:
+        return client is self._clients[0]
+
+    def _is_any_unreadable(self) -> bool:
+        return any(client.store and client.store.status.unreadable for client in self._there)
 
     async def _unrest(self, silent: set[str]) -> str | None:
         """What is not as it should be at last."""

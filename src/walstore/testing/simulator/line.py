@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from random import Random
@@ -44,8 +45,9 @@ class Line:
         self.is_healed = False
         # Whether its client was ever told that the log ends before what was read of it.
         self.has_fallen_behind = False
-        # The `ts` of all elements that were handed to its client since it last began to open.
-        self.shown: set[int] = set()
+        # The `ts` of all elements that its client was handed since it last began to open, by what
+        # had asked for them. What fails later may have begun anew, and gives up what it was handed.
+        self._handed: defaultdict[asyncio.Task[Any] | None, set[int]] = defaultdict(set)
         self._trace = trace
         self._late: set[asyncio.Task[None]] = set()
 
@@ -56,7 +58,7 @@ class Line:
     async def pull(self, document_key: str, checkpoint: int) -> list[RawElement]:
         """A page of elements."""
         page = await self._call("pull", lambda: self.hub.pull(self.name, checkpoint))
-        self.shown.update(element.ts for element in page)
+        self._handed[asyncio.current_task()].update(element.ts for element in page)
         return page
 
     async def tail(self, document_key: str, upto: int, count: int) -> list[RawElement]:
@@ -73,12 +75,28 @@ class Line:
         """Replace the stored snapshot."""
         await self._call("write", lambda: self.hub.write(document, revision))
 
+    @property
+    def shown(self) -> set[int]:
+        """The `ts` of all elements that its client has read since it last began to open."""
+        return set[int]().union(*self._handed.values())
+
+    def begin(self) -> None:
+        """Forget what was shown: its client begins to open."""
+        self._handed.clear()
+
     async def settled(self) -> None:
         """Wait for what is still on its way."""
         while self._late:
             await asyncio.wait(self._late)
 
     async def _call(self, what: str, work: Callable[[], Awaitable[Answer]]) -> Answer:
+        try:
+            return await self._carry(what, work)
+        except BaseException:
+            self._handed.pop(asyncio.current_task(), None)
+            raise
+
+    async def _carry(self, what: str, work: Callable[[], Awaitable[Answer]]) -> Answer:
         if self.is_healed:
             await asyncio.sleep(0)
             return await self._answer(work)
