@@ -518,6 +518,34 @@ async def test_elements_of_strangers_are_told_once_it_is_known_that_they_are(rel
     assert noticed.empty()
 
 
+async def test_an_invitation_that_is_under_way_when_the_store_is_closed_says_so_and_is_made_good(
+    relay: Relay, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {"owner": ADA.public_key, "path": tmp_path / "ada.wal"}
+    written, answer = asyncio.Event(), asyncio.Event()
+    async with WalStore.open(KEY, identity=ADA, relay=relay.url, **options) as ada:
+        records = ada.sharing._steps._records
+        write_record = records.write_record
+
+        async def slow(*args: Any) -> str:
+            revision = await write_record(*args)
+            written.set()
+            await answer.wait()
+            return revision
+
+        await has_looked(ada)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(records, "write_record", slow)
+            work = asyncio.ensure_future(ada.sharing.invite(Card.of(BEN)))
+            await written.wait()
+    answer.set()
+    with pytest.raises(TransportError, match="the store was closed meanwhile"):
+        await work
+    async with WalStore.open(KEY, identity=ADA, relay=relay.url, **options) as ada:
+        await ada.sharing.settle()
+        assert BEN.public_key in {each.public_key for each in ada.sharing.members()}
+
+
 async def test_what_could_not_be_looked_up_is_told_when_the_store_is_closed(relay: Relay) -> None:
     noticed: list[Event] = []
     async with owned(relay, False) as ada:

@@ -22,8 +22,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -31,12 +31,14 @@ import anyio
 
 from walstore.document.ports import GrantStore, RecordStore
 from walstore.errors import PeerError, UsageError
+from walstore.local import LocalFileClosedError
 from walstore.sealed.keys import ContentKeys
 from walstore.sealed.randomness import Randomness
 from walstore.signed.card import Card
 from walstore.signed.identity import Identity
 from walstore.signed.invitation import Invitation
 from walstore.signed.roster import Counts, RosterRollbackError
+from walstore.store.closing import ClosedMeanwhileError
 from walstore.store.membership import Membership
 from walstore.store.shared_keyring import OpenKeyring
 from walstore.store.sharing_document import Attached, SharedDocument
@@ -277,7 +279,7 @@ class Sharing:
             TransportError: Not all of it is known to be done; call again.
         """
         self._check_owner()
-        async with self._lock:
+        async with self._turn():
             await self._steps.carry_out(lambda roster: roster)
 
     async def invite(
@@ -302,7 +304,7 @@ class Sharing:
         """
         self._check_owner()
         found, wanted = Card.read(card) if isinstance(card, str) else card, tuple(roles)
-        async with self._lock:
+        async with self._turn():
             counted: Counts = {}
             if "write" not in wanted and self.membership.may_write(found.public_key):
                 counted = await self._attached.counted(found.public_key)
@@ -331,7 +333,7 @@ class Sharing:
             UsageError: As `settle` does; and so for `PeerError` and `TransportError`.
         """
         self._check_owner()
-        async with self._lock:
+        async with self._turn():
             counted = await self._attached.counted(key)
             await self._steps.carry_out(
                 lambda roster: roster.without(
@@ -342,7 +344,7 @@ class Sharing:
     async def rotate(self) -> None:
         """Seal with a new key from now on, for the same members; raises as `settle` does."""
         self._check_owner()
-        async with self._lock:
+        async with self._turn():
             await self._steps.carry_out(lambda roster: roster, is_rotating=True)
 
     # ── what everybody does ────────────────────────────────────────────────────────────
@@ -360,7 +362,7 @@ class Sharing:
             KeyringRefusedError: It gives no trustworthy key.
             TransportError: They cannot be read now.
         """
-        async with self._lock:
+        async with self._turn():
             roster, keys = self.membership.roster, self.keys
             faults: list[PeerError] = []
             for step in (self._refresh_roster, self._refresh_keyring):
@@ -388,6 +390,15 @@ class Sharing:
         await self._attached.pull()
         await self.refresh()
         return await document.snapshot()
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """Do one thing at a time; if the store is closed meanwhile, say that."""
+        async with self._lock:
+            try:
+                yield
+            except LocalFileClosedError as error:
+                raise ClosedMeanwhileError from error
 
     async def _refresh_roster(self) -> None:
         stored = await self._records.read_record(self._known.document_key, ROSTER)

@@ -28,7 +28,6 @@ from walstore.document.opening import Posture
 from walstore.document.ports import OtherLogError, SnapshotStore, Transport
 from walstore.errors import StorageError, TransportError, UsageError, WalStoreError
 from walstore.local import LocalFile, LocalFileClosedError
-from walstore.net.faults import TransportClosedError
 from walstore.sealed.encryptor import Encryptor, PlainEncryptor
 from walstore.sealed.native import NativeEncryptor
 from walstore.signed import Identity
@@ -37,6 +36,7 @@ from walstore.signed.invitation import Invitation
 from walstore.store.binding import Binding, Setter, bind
 from walstore.store.change import Change, CrdtState, changes_of
 from walstore.store.change_stream import ChangeStream
+from walstore.store.closing import ClosedMeanwhileError
 from walstore.store.editing import StoreEditing
 from walstore.store.files import FileBinding, FileStatus
 from walstore.store.journal import FileJournal
@@ -855,7 +855,7 @@ class WalStore(StoreEditing):
         except LocalFileClosedError as error:
             if self._document is document:
                 raise
-            raise TransportClosedError("the store was closed meanwhile") from error
+            raise ClosedMeanwhileError from error
 
     async def pull(self) -> int:
         """Read what is new in the log; how many elements were folded.
