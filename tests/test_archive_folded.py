@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import random
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -32,8 +32,9 @@ from walstore.archive.source import Source
 from walstore.canon import canonical_text
 from walstore.crdt.runs import Set
 from walstore.document import SnapshotRefusedError, WalDocument
-from walstore.document.ports import CheckpointTooOldError
+from walstore.document.ports import CheckpointTooOldError, RawElement
 from walstore.document.snapshot import make_deletion
+from walstore.errors import TransportError
 from walstore.net.faults import ReplayTooOldError
 from walstore.relay.compaction import compact_all
 from walstore.relay.log import Removal
@@ -326,6 +327,34 @@ async def test_a_pruned_document_goes_on_from_its_snapshot() -> None:
     assert kept.reports == []
     # What was folded before it was let go need not be read again.
     assert (await place.table([1, 2, 3, 4])).by_document()["a"]["value"] == {"count": 4}
+
+
+async def test_a_document_that_is_pruned_while_it_is_read_goes_on_from_its_newest_snapshot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place = Place()
+    await pruned(place)
+    alice, read, prunings = await place.opened("a"), place.source.elements, [8, 7, 6, 5]
+
+    async def elements(document: str, after: int) -> AsyncIterator[RawElement]:
+        # Somebody else writes on, and the relay lets go of it, between any two readings.
+        if prunings:
+            await set_fields(alice, prunings.pop())
+            await alice.pull()
+            snapshot = await alice.snapshot()
+            await place.log.compact([Removal("a", (), snapshot["uptoTs"])])
+        async for element in read(document, after):
+            yield element
+
+    monkeypatch.setattr(place.source, "elements", elements)
+    kept = await place.table()
+    assert prunings == []
+    assert kept.by_document()["a"]["value"] == {"count": 8}
+    # If it does not end, that is no reason to give up for ever.
+    prunings.extend(range(100, 0, -1))
+    with pytest.raises(TransportError, match="a is pruned again and again") as told:
+        await place.table()
+    assert told.value.retryable
 
 
 async def test_a_pruned_document_without_a_snapshot_to_believe_has_a_row_that_says_so() -> None:

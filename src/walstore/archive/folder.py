@@ -33,8 +33,12 @@ from walstore.archive.source import DOCUMENTS_MAX, Event, Source
 from walstore.canon import Json
 from walstore.document.folding import Folded, FoldRules, ReadAgain, kept_sharing
 from walstore.document.ports import CheckpointTooOldError, RawElement
+from walstore.errors import TransportError
 from walstore.signed.identity import Identity
 from walstore.wire.limits import TS_MAX
+
+# How often a document may be pruned while it is read; then it is tried again later.
+_PRUNED_MAX: Final = 8
 
 _SHOWN: Final = ("value", "ts", "elements", "authors", "rejected")
 
@@ -210,15 +214,12 @@ class _Folding:
         # What is below the first cut need not be read, if any of them is believed.
         first = min(map(_upto, cuts), default=0)
         for after in dict.fromkeys([first, 0]):
-            try:
-                elements = await self._above(after, part.upto_ts)
-                snapshots, gone_upto = cuts, after
-            except CheckpointTooOldError as error:
-                elements = await self._above(error.floor, part.upto_ts)
+            elements, gone_upto = await self._read(after, part.upto_ts)
+            snapshots = cuts
+            if gone_upto != after:
                 # What stands for what is gone may be newer than the part.
                 current = await source.snapshot(document)
                 snapshots = [each for text in [*texts, current] for each in parsed(text)]
-                gone_upto = error.floor
             whole = part._replace(elements=elements, snapshots=snapshots, gone_upto=gone_upto)
             folded = self._fold(rules, whole, None, is_final=True, is_ahead=is_ahead)
             if isinstance(folded, Folded):
@@ -226,6 +227,15 @@ class _Folding:
             reason = folded.reason
         self._problems.append(reason)
         return None
+
+    async def _read(self, after: int, upto_ts: int) -> tuple[list[RawElement], int]:
+        """The elements above a `ts`, or above what is gone by now; and above what they are."""
+        for _ in range(_PRUNED_MAX):
+            try:
+                return await self._above(after, upto_ts), after
+            except CheckpointTooOldError as error:
+                after = error.floor
+        raise TransportError(f"{self._document} is pruned again and again", retryable=True)
 
     async def _above(self, after: int, upto_ts: int) -> list[RawElement]:
         elements = self._folder.source.elements(self._document, after)
