@@ -261,6 +261,151 @@ async def test_what_counts_waits_for_what_is_withheld_and_is_not_signed_away() -
     await document.snapshot()
 
 
+@pytest.mark.parametrize("hidden", [0, 1])
+async def test_what_leads_up_to_what_counts_is_not_signed_away_by_who_was_not_shown_it(
+    hidden: int,
+) -> None:
+    elements, snapshots = abc(), RiggedSnapshots()
+    counts = await counts_of(logged(elements))
+    log = logged([each for place, each in enumerate(elements) if place != hidden])
+    document, events = await reading(log, counts, snapshot_store=snapshots)
+    assert reasons(events) == []
+    assert document.own_snapshot() is None
+    with pytest.raises(SnapshotRefusedError, match="who was revoked, that count and are not here"):
+        await document.snapshot()
+    put_in(log, elements[hidden])
+    await document.pull()
+    assert (document.text("body"), document.detected_gaps()) == ("abc", [])
+    await document.snapshot()
+
+
+async def test_what_waits_for_what_is_withheld_is_not_forgotten() -> None:
+    elements, snapshots = abc(), RiggedSnapshots()
+    counts, log = await counts_of(logged(elements)), logged(elements[:2])
+    document, _ = await reading(log, counts, snapshot_store=snapshots, history_max=4)
+    prev: str | None = None
+    for seq in range(1, 40):
+        run = Set("r", f"{ALICE.public_key}:k", 100 + seq, seq)
+        element = write_packed(ALICE, [run], session="k", seq=seq, prev=prev)
+        prev = link_of(element)
+        put_in(log, element)
+        await document.pull()
+    with pytest.raises(SnapshotRefusedError):
+        await document.snapshot()
+    put_in(log, elements[2])
+    await document.pull()
+    assert (document.text("body"), document.detected_gaps()) == ("abc", [])
+    await document.snapshot()
+
+
+@pytest.mark.parametrize("page_size", [1, 1000])
+@pytest.mark.parametrize("posture", ["trust", "trust-retain-tail", "re-derive"])
+async def test_however_many_twins_there_are_what_counts_is_found(
+    posture: str, page_size: int
+) -> None:
+    first, second, third = abc()
+    twins = [
+        write_packed(
+            BOB, [Set("r", BOBS, 20 + each, each)], session="s", seq=2, prev=link_of(first)
+        )
+        for each in range(TWINS_WAITING_MAX + 1)
+    ]
+    counts = await counts_of(logged([first, *twins, second, third]))
+    document, _ = await reading(
+        logged([first, *twins, second, third], page_size=page_size), counts, posture=posture
+    )
+    assert (document.text("body"), document.detected_gaps()) == ("abc", [])
+    assert "r" not in document.materialize()
+    # So it is for whoever is there when it comes.
+    log = logged([first, *twins, second], page_size=page_size)
+    document, _ = await reading(log, counts, posture=posture)
+    put_in(log, third)
+    await document.pull()
+    assert (document.text("body"), document.detected_gaps()) == ("abc", [])
+
+
+async def test_what_is_withheld_among_many_twins_is_looked_for_once() -> None:
+    first, second, third = abc()
+    twins = [forged(f"{each}", seq=2) for each in range(TWINS_WAITING_MAX + 1)]
+    counts, log = await counts_of(logged([first, second, third])), logged([first, *twins])
+    document, _ = await reading(log, counts)
+    put_in(log, third)
+    await document.pull()
+    asked: list[int] = []
+    pull = log.pull
+
+    async def counting(document_key: str, checkpoint: int) -> Any:
+        asked.append(checkpoint)
+        return await pull(document_key, checkpoint)
+
+    log.pull = counting  # type: ignore[method-assign]
+    for _ in range(3):
+        await document.pull()
+    assert len(asked) == 3
+    put_in(log, second)
+    await document.pull()
+    assert (document.text("body"), document.detected_gaps()) == ("abc", [])
+
+
+@pytest.mark.parametrize("posture", ["trust", "re-derive"])
+@pytest.mark.parametrize("lie", ["link", "seq"])
+async def test_nobody_waits_for_what_the_revoked_have_made_up(lie: str, posture: str) -> None:
+    first, second, third = abc()
+    if lie == "link":
+        second = typed("b", 2, seq=2, prev="ab" * 32)
+        third = typed("c", 3, seq=3, prev=link_of(second))
+    else:
+        third = typed("c", 3, seq=4, prev=link_of(second))
+    log, snapshots = logged([first, second, third]), RiggedSnapshots()
+    counts = await counts_of(log)
+    assert counts == {"s": 3 if lie == "link" else 4}
+    document, events = await reading(log, counts, snapshot_store=snapshots, posture=posture)
+    assert (document.text("body"), reasons(events)) == ("abc", [])
+    await document.snapshot()
+
+
+async def test_what_could_not_be_taken_leads_up_to_what_counts_as_well() -> None:
+    first = abc()[0]
+    second = write_packed(BOB, [Set("x", BOBS, 2**40, 1)], session="s", seq=2, prev=link_of(first))
+    third = typed("b", 2, seq=3, prev=link_of(second))
+    log, snapshots = logged([first, second, third]), RiggedSnapshots()
+    counts = (await opened(log, ALICE, on_author_error="skip")).counted(BOB.public_key)
+    assert isinstance(counts["s"], Counted)
+    document, _ = await reading(log, counts, snapshot_store=snapshots)
+    assert (document.text("body"), document.detected_gaps()) == ("ab", [])
+    await document.snapshot()
+
+
+@pytest.mark.parametrize("goes_on_from", [1, 2])
+async def test_who_starts_from_a_snapshot_waits_for_nothing_that_is_in_it(
+    goes_on_from: int,
+) -> None:
+    elements, snapshots = abc(), RiggedSnapshots()
+    log = logged(elements)
+    await (await opened(log, ALICE, snapshot_store=snapshots)).snapshot()
+    # Another device of his had read so much.
+    prev = link_of(elements[goes_on_from])
+    put_in(log, typed("d", 1, seq=1, prev=prev, session="t"))
+    counts = await counts_of(log)
+    document, _ = await reading(log, counts, snapshot_store=snapshots, posture="trust")
+    assert sorted(document.text("body")) == ["a", "b", "c", "d"]
+    assert document.own_snapshot() is not None
+    await document.snapshot()
+
+
+async def test_what_is_withheld_above_a_snapshot_is_missed() -> None:
+    elements, snapshots = abc(), RiggedSnapshots()
+    await (await opened(logged(elements[:2]), ALICE, snapshot_store=snapshots)).snapshot()
+    last = typed("d", 1, seq=1, prev=link_of(elements[2]), session="t")
+    counts = await counts_of(logged([*elements, last]))
+    log = logged(elements[:2])
+    put_in(log, last)
+    document, _ = await reading(log, counts, snapshot_store=snapshots, posture="trust")
+    assert document.detected_gaps() == [Gap(BOB.public_key, 3, 4, "s")]
+    with pytest.raises(SnapshotRefusedError):
+        await document.snapshot()
+
+
 async def test_what_waits_is_not_taken_for_lost() -> None:
     elements = abc()
     log, revoked = logged(elements[:2]), dict[str, Counts]()

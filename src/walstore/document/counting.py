@@ -1,7 +1,9 @@
 """What was read of an author, told so that others can go on counting it after a revocation.
 
 - Links are told of those elements that no other goes on from: they lead back to all the rest.
-- Where links are not known, because a peer's snapshot names none, the seqs have to do.
+- Where links are not known, because a peer's snapshot names none, the seqs have to do. So they do
+  where something is missing that they should lead back to: nobody must wait for what its author
+  may have made up.
 - What a log starts from could be anything: whether all of it counts is not for sure.
 """
 
@@ -10,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from walstore.document.log import DocumentLog
-from walstore.document.revoked import waits_in_vain
+from walstore.document.revoked import CountedLinks, waits_in_vain
 from walstore.signed.roster import Counted
 
 
@@ -44,7 +46,16 @@ def counted_by(
     for replica, counter in counters.items():
         # Version 1 may stamp with another session than the one that counts the element, if any.
         counts.setdefault(replica.partition(":")[2], Counted(0, None, counter))
-    return counts
+    return counts if _is_whole(log, author, counts) else dict(seqs)
+
+
+def _is_whole(log: DocumentLog, author: str, counts: Mapping[str, int | Counted]) -> bool:
+    """Whether everything was read that leads up to what is told of an author."""
+    if any(gap.author == author for gap in log.tracker.gaps()):
+        return False
+    counted = CountedLinks(counts)
+    log.follow_back(author, counted)
+    return not counted.unmet
 
 
 def counts_all(log: DocumentLog, author: str) -> bool:

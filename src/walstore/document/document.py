@@ -241,6 +241,8 @@ class WalDocument:
         # far replicas were counted: what is only here is not missed elsewhere.
         self._ends_at: int | None = None
         self._lost: dict[tuple[str, str | None], int] = {}
+        # What of the revoked was still missing when it was looked for once more.
+        self._starved_of: dict[str, list[str]] = {}
         self._log = self._source.new_log()
         self._content = self._new_content(self._log)
         # The newest snapshot that is known of, the one that the verdict is on, and the one that the
@@ -1031,7 +1033,7 @@ class WalDocument:
         """
         self._opened()
         gaps = self._log.tracker.gaps()
-        if self._log.is_waiting or any(self._source.may_hinder(gap.author) for gap in gaps):
+        if self._log.is_waiting or any(map(self._source.is_missed, gaps)):
             return None
         draft = self._draft(over_gaps=True)
         return self._producer._replace(profile=Profile.PACKED, is_chained=True).sign(draft)
@@ -1258,6 +1260,7 @@ class WalDocument:
                     self._follow(changes)
                 if self._log.checkpoint == before:
                     break
+            folded += await self._read_starved()
         except CheckpointTooOldError:
             folded += await self._restart()
         except LogBehindError as error:
@@ -1267,6 +1270,15 @@ class WalDocument:
         self._stranded.confirm(self._log)
         self._outbox.observe(self._log.tracker.highest(self._identity.public_key, None))
         self._forget()
+        return folded
+
+    async def _read_starved(self) -> int:
+        """Read once more what may have found no room to wait; how many elements were folded."""
+        if not self._log.is_starved or self._log.unmet == self._starved_of:
+            return 0
+        folded = await self._restart()
+        # What is still missing then is withheld: once is enough.
+        self._starved_of = self._log.unmet
         return folded
 
     def _fell_behind(self, error: LogBehindError) -> None:

@@ -25,6 +25,9 @@ Session = tuple[str, str | None]
 # seq.
 Believed: TypeAlias = Callable[[str, str, str | None, int], int]
 
+# Who vouches for what the owner has read of the revoked: no author, and signed by the owner.
+ROSTER = ""
+
 # The sessions of which one author says to have seen more than is here. Of an honest one there are
 # few, unless very much is withheld.
 VOUCHED_MAX = 256
@@ -77,6 +80,11 @@ class SequenceTracker:
             (max(first, seq + 1), end) for first, end in count.missing if end > seq + 1
         ]
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether every session is counted."""
+        return self._is_complete
+
     def cover_unknown(self) -> None:
         """A snapshot covers sessions that it does not name: they cannot be counted."""
         self._is_complete = False
@@ -124,7 +132,7 @@ class SequenceTracker:
         if self._believed(voucher, author, session, seq) <= self.highest(author, session):
             return
         said = self._vouched.setdefault(voucher, {})
-        if len(said) >= VOUCHED_MAX and (author, session) not in said:
+        if voucher != ROSTER and len(said) >= VOUCHED_MAX and (author, session) not in said:
             said = self._vouched[voucher] = {
                 each: seq for each, seq in said.items() if seq > self.highest(*each)
             }

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -34,11 +35,12 @@ from walstore.crdt import Change, Run, WalCrdt
 from walstore.document.changed import Changes
 from walstore.document.entries import Entries, Entry, Part, Stretch
 from walstore.document.events import NOT_A_WRITER, Event, Fork, Rejection
-from walstore.document.gaps import SequenceTracker
+from walstore.document.gaps import ROSTER, SequenceTracker, Session
 from walstore.document.keystrokes import Strokes, gather_strokes
 from walstore.document.ledger import Highs, Ledger, highest_counter
 from walstore.document.ports import RawElement
 from walstore.document.revoked import (
+    Before,
     CountedLinks,
     Revoked,
     counted_seq,
@@ -92,10 +94,6 @@ class Reading(NamedTuple):
 
 # Elements that are kept aside for each reason; more of them are given up for good.
 UNPROVEN_MAX = 1024
-
-
-# Who says that the elements are there which a roster names.
-_ROSTER = ""
 
 
 # Elements that are parsed at a time: enough to share a signature check, few enough to fit a cache.
@@ -160,6 +158,8 @@ class DocumentLog:
         self.tracker = SequenceTracker(self._believed)
         self.ledger = Ledger()
         self.heads: dict[str, frozenset[Head]] = {}
+        # The highest seq of each session in what the log starts from.
+        self._begun_with: dict[Session, int] = {}
         # The links of those that nothing but a snapshot names.
         self._claimed: frozenset[str] = frozenset()
         # The highest seq by replica before a barrier: what it let go of must not come back.
@@ -180,6 +180,8 @@ class DocumentLog:
         self._too_far: dict[str, _Candidate] = {}
         # By link: elements of revoked authors that lead up to nothing that counts, so far.
         self._unlinked: dict[str, _Candidate] = {}
+        # Those that were rejected, newest last: what they go on from leads on all the same.
+        self._rejected: dict[str, tuple[str, Before]] = {}
         # What counts of those authors who were revoked, as far as anything of them was read.
         self._counted: dict[str, CountedLinks] = {}
         # The counters of the log, while late elements are entered that waited together.
@@ -233,7 +235,7 @@ class DocumentLog:
     @property
     def is_waiting(self) -> bool:
         """Whether elements are kept aside that may count later."""
-        return bool(self.unreadable or self._unproven or self._too_far or self.unlinked)
+        return bool(self.unreadable or self._unproven or self._too_far or self.unmet)
 
     @property
     def unproven(self) -> dict[str, str]:
@@ -250,8 +252,13 @@ class DocumentLog:
         return {
             link: each
             for link, each in self._unlinked.items()
-            if self._counted[each.element.author].is_waiting
+            if self._counted[each.element.author].unmet
         }
+
+    @property
+    def is_starved(self) -> bool:
+        """Whether something of the revoked is missing, and may have found no room to wait."""
+        return any(counted.is_full and counted.unmet for counted in self._counted.values())
 
     def is_waiting_for(self, author: str) -> bool:
         """Whether elements of somebody revoked wait for what they lead up to."""
@@ -409,6 +416,11 @@ class DocumentLog:
         self, candidate: _Candidate, link: str, reason: str, events: list[Event], *, is_own: bool
     ) -> None:
         self._count_unread(candidate)
+        author, header = candidate.element.author, candidate.header
+        if header is not None:
+            self._rejected[link] = author, self._before(author, *header[:3])
+            if len(self._rejected) > UNPROVEN_MAX:
+                del self._rejected[next(iter(self._rejected))]
         events.append(_rejection(candidate.element, reason, proven=True))
         if is_own:
             # It is in the log as it was sent: to send it again would change nothing.
@@ -584,9 +596,9 @@ class DocumentLog:
     def forget(self, *, count_max: int, bytes_max: int) -> list[Part]:
         """Keep only the newest elements of the log, so many and so large, once it has more.
 
-        Half of it is forgotten at a time. What waits for a key keeps everything after it: it is
-        folded at its place. What waits for a proof, or for room, is given up with what it was
-        among; if it is vouched for later, it is missed as a gap.
+        Half of it is forgotten at a time. What waits for a key, or for what it leads up to, keeps
+        everything after it: it is folded at its place. What waits for a proof, or for room, is
+        given up with what it was among; if it is vouched for later, it is missed as a gap.
 
         Returns:
             What was forgotten, in the order of the log.
@@ -594,7 +606,8 @@ class DocumentLog:
         is_over = self.ledger.count > count_max or self.ledger.text_bytes > bytes_max
         if not is_over or self.length < self._forget_from:
             return []
-        before_ts = min((each.ts for each in self.unreadable.values()), default=TS_MAX + 1)
+        waiting = [*self.unreadable.values(), *(each.element for each in self.unlinked.values())]
+        before_ts = min((each.ts for each in waiting), default=TS_MAX + 1)
         oldest = self.ledger.oldest_beyond(count_max // 2, bytes_max // 2)
         gone = list(takewhile(lambda part: part.ts_last < before_ts, oldest))
         if len(gone) < len(oldest):
@@ -609,14 +622,15 @@ class DocumentLog:
         for part in gone:
             base.fold_runs(part.runs)
             self._known.difference_update(part.links)
+            self.begin_with(part.author, part.session, part.seq_last)
         base.displaced = []
         self.base, self.base_ts = base, max(part.ts_last for part in gone)
         self._start_counter = max(self._start_counter, base.counter)
         self._forgotten += sum(map(len, gone))
         self.ledger = self.ledger.without(gone)
-        for waiting in (self._unproven, self._too_far, self._unlinked):
-            for link in [link for link, each in waiting.items() if each.element.ts <= self.base_ts]:
-                del waiting[link]
+        for aside in (self._unproven, self._too_far, self._unlinked):
+            for link in [link for link, each in aside.items() if each.element.ts <= self.base_ts]:
+                del aside[link]
         return gone
 
     def _fold_one(
@@ -687,29 +701,60 @@ class DocumentLog:
         counted = self._counted.get(author)
         if counted is None or (counted.counts is not counts and counted.counts != counts):
             counted = self._counted[author] = CountedLinks(counts)
-            counted.follow(self._prevs_of(author))
-            # What was forgotten, or is in what the log starts from, does not come again.
-            counted.pass_over(lambda session: self.tracker.highest(author, session))
+            self.follow_back(author, counted)
+            for session, seq in counted.awaited():
+                self.tracker.vouch(ROSTER, author, session, seq)
         return counted
 
-    def _prevs_of(self, author: str) -> dict[str, str | None]:
-        """The elements of an author, by link, each with the link to the one before."""
-        prevs: dict[str, str | None] = {}
+    def follow_back(self, author: str, counted: CountedLinks) -> None:
+        """Find what leads up to the elements of an author that are named."""
+        befores: dict[str, Before] = {}
         for part in self.ledger.entries.parts:
             if part.author == author:
-                prevs.update(zip(part.links, part.prevs, strict=True))
+                for link, seq, prev in zip(part.links, part.seqs, part.prevs, strict=True):
+                    befores[link] = self._before(author, part.session, seq, prev)
         for link, element in self.unreadable.items():
-            if element.author == author:
-                header = read_header(element.data)
-                prevs[link] = None if header is None else header.prev
-        return prevs
+            header = read_header(element.data)
+            if element.author == author and header is not None:
+                befores[link] = self._before(author, *header[:3])
+        for link, (writer, before) in self._rejected.items():
+            if writer == author:
+                befores[link] = before
+        counted.follow(befores)
+        counted.pass_over(partial(self._is_begun_with, author))
+
+    def begin_with(self, author: str, session: str | None, seq: int) -> None:
+        """Take note of what is in what the log starts from."""
+        self._begun_with[author, session] = max(self._begun_with.get((author, session), 0), seq)
+
+    def _is_begun_with(self, author: str, session: str | None, seq: int) -> bool:
+        """Whether an element is in what the log starts from; nobody knows of what it does not
+        tell.
+        """
+        if self.base is None:
+            return False
+        seq_there = self._begun_with.get((author, session))
+        return not self.tracker.is_complete if seq_there is None else seq_there >= seq
+
+    def _before(self, author: str, session: str | None, seq: int, prev: str | None) -> Before:
+        """What an element goes on from."""
+        if prev is None or self.base is None:
+            return Before(prev)
+        # The first element of a session goes on from another one, whichever that is. If it is not
+        # here, that one is missed by its seqs.
+        is_begun_with = prev in self._claimed or (
+            self._is_begun_with(author, session, seq - 1)
+            if seq > 1
+            else any(writer == author for writer, _ in self._begun_with)
+        )
+        return Before(prev, is_begun_with)
 
     def foresee(self, page: Sequence[object]) -> None:
         """Look ahead at what is read later: what counts of the revoked is known then."""
-        prevs: dict[str, dict[str, str | None]] = {}
-        for author, link, prev in self._links_of_revoked(page):
-            prevs.setdefault(author, {})[link] = prev
-        for author, each in prevs.items():
+        befores: dict[str, dict[str, Before]] = {}
+        for author, link, before in self._links_of_revoked(page):
+            befores.setdefault(author, {})[link] = before
+        for author, each in befores.items():
             self._counted[author].follow(each)
 
     def is_met_by(self, page: Sequence[object]) -> bool:
@@ -733,8 +778,8 @@ class DocumentLog:
             if counted is not None:
                 counted.expect(links)
 
-    def _links_of_revoked(self, page: Sequence[object]) -> Iterator[tuple[str, str, str | None]]:
-        """Author, link and link before of what the revoked have written in a page."""
+    def _links_of_revoked(self, page: Sequence[object]) -> Iterator[tuple[str, str, Before]]:
+        """Author and link of what the revoked have written in a page, and what is before it."""
         if self.revoked is nobody_revoked:
             return
         for value in page:
@@ -746,9 +791,10 @@ class DocumentLog:
             except MalformedError:
                 continue
             key, proof = decode_public_key(element.author), decode_signature(element.signature)
-            if key is not None and proof is not None and candidate.header is not None:
+            header = candidate.header
+            if key is not None and proof is not None and header is not None:
                 link = link_decoded(candidate.signed, key=key, signature=proof)
-                yield element.author, link, candidate.header.prev
+                yield element.author, link, self._before(element.author, *header[:3])
 
     def _leading_to(
         self, candidate: _Candidate, link: str, events: list[Event]
@@ -758,15 +804,14 @@ class DocumentLog:
         counted = self.counted_of(author)
         if counted is None or header is None or link not in counted.links:
             return []
-        was_waiting = counted.is_waiting
+        was_waiting = bool(counted.unmet)
         found: list[tuple[str, _Candidate]] = []
-        counted.meet(link, prev := header.prev)
-        while prev is not None and prev in self._unlinked:
-            found.append((prev, waiting := self._unlinked.pop(prev)))
-            (before,) = _prevs(waiting)
-            counted.meet(prev, before)
-            prev = before
-        if was_waiting and not counted.is_waiting:
+        counted.meet(link, before := self._before(author, *header[:3]))
+        while before.link is not None and before.link in self._unlinked:
+            found.append((name := before.link, waiting := self._unlinked.pop(before.link)))
+            assert waiting.header is not None, "what has no session waits for no link"
+            counted.meet(name, before := self._before(author, *waiting.header[:3]))
+        if was_waiting and not counted.unmet:
             # Now it is known that nothing will come which the rest leads up to.
             events += [
                 _refused(each) for each in self._unlinked.values() if each.element.author == author
@@ -781,13 +826,10 @@ class DocumentLog:
         if link in self._unlinked:
             return
         counted = self._counted[author]
-        if not counted.has_waited:
-            for session, seq in counted.awaited():
-                self.tracker.vouch(_ROSTER, author, session, seq)
         is_kept = counted.may_wait(header.session, header.seq)
         if is_kept:
             self._unlinked[link] = candidate
-        if not (is_kept and counted.is_waiting):
+        if not (is_kept and counted.unmet):
             events.append(_refused(candidate))
 
     def _is_covered(self, author: str, header: Header | None) -> bool:
@@ -861,7 +903,7 @@ class DocumentLog:
     def _believed(self, voucher: str, author: str, session: str | None, seq: int) -> int:
         """How far an element is missed that somebody says to have seen."""
         is_believed = self._is_writer(voucher) and self.revoked(voucher) is None
-        if not ((is_believed or voucher == _ROSTER) and self._is_writer(author)):
+        if not ((is_believed or voucher == ROSTER) and self._is_writer(author)):
             return 0
         # Whoever has seen more of the revoked did not know yet that it would not count.
         return counted_seq(self.revoked, author, session, seq)

@@ -46,6 +46,7 @@ from walstore.document.snapshot import (
 from walstore.errors import MalformedError, TransportError
 from walstore.sealed.encryptor import Encryptor
 from walstore.sealed.outcomes import SealRejectedError, UnreadableError
+from walstore.signed.roster import Counted
 from walstore.wire.element import Element
 from walstore.wire.limits import COUNTER_JUMP_MAX, TS_MAX
 
@@ -137,6 +138,14 @@ class Source:
     def may_hinder(self, author: str) -> bool:
         """Whether what is wrong with an author's elements has to be settled by somebody."""
         return self.is_writer(author) and self.revoked(author) is None
+
+    def is_missed(self, gap: Gap) -> bool:
+        """Whether a gap has to be closed by somebody: of the revoked, what the owner has read."""
+        counts = self.revoked(gap.author)
+        if counts is None:
+            return self.is_writer(gap.author)
+        counted = counts.get(gap.session or "")
+        return isinstance(counted, Counted) and gap.expected <= counted.seq
 
     def counted(self, replica: str, seq: int) -> int:
         """How far a replica counts that has been read up to a seq."""
@@ -244,16 +253,14 @@ async def _trust(
     retain_tail_n: int,
 ) -> Opening:
     """Start from the snapshot, and look at the newest elements that it covers."""
-    log, retained = source.new_log(), list[Element]()
-    if snapshot is not None:
-        log = log_from(source, snapshot)
-        if retain_tail_n > 0:
-            retained, is_false = await _retain_below(source, snapshot, retain_tail_n)
-            if is_false:
-                reason = "its tail holds edits that the state does not"
-                events.append(_false(snapshot, reason))
-                verdict = SnapshotVerdict.MISMATCH
-    readings: list[Reading] = []
+    retained = list[Element]()
+    if snapshot is not None and retain_tail_n > 0:
+        retained, is_false = await _retain_below(source, snapshot, retain_tail_n)
+        if is_false:
+            reason = "its tail holds edits that the state does not"
+            events.append(_false(snapshot, reason))
+            verdict = SnapshotVerdict.MISMATCH
+    log, readings = log_from(source, snapshot), list[Reading]()
     try:
         while True:
             before = log.checkpoint
@@ -262,6 +269,11 @@ async def _trust(
                 readings.append(reading)
             if log.checkpoint == before:
                 break
+        if log.is_starved:
+            log = log_from(source, snapshot)
+            _, rest = await _both_sides(source, log.checkpoint, after=log.checkpoint)
+            log.foresee(rest)
+            readings = [log.read(rest)]
     except LogBehindError as error:
         # What the snapshot covers was in the log once, and is not any more.
         events.append(rolled_back(error))
@@ -320,9 +332,10 @@ async def _load_snapshot(
     return snapshot, SnapshotVerdict.TRUSTED
 
 
-def log_from(source: Source, snapshot: Snapshot) -> DocumentLog:
-    """A log that starts where a snapshot ends."""
-    return started(source.new_log(), snapshot)
+def log_from(source: Source, snapshot: Snapshot | None) -> DocumentLog:
+    """A log that starts where a snapshot ends, or at its beginning."""
+    log = source.new_log()
+    return log if snapshot is None else started(log, snapshot)
 
 
 def started(log: DocumentLog, snapshot: Snapshot) -> DocumentLog:
@@ -334,6 +347,7 @@ def started(log: DocumentLog, snapshot: Snapshot) -> DocumentLog:
     for replica, seq in (snapshot.seqs or {}).items():
         author, _, session = replica.partition(":")
         log.tracker.cover(author, session, seq)
+        log.begin_with(author, session, seq)
     if snapshot.seqs is None:
         log.tracker.cover_unknown()
     if snapshot.cuts:
@@ -374,11 +388,13 @@ async def _derive(
     return Opening(log, snapshot, base, verdict, [], readings, events)
 
 
-async def _both_sides(source: Source, upto: int) -> tuple[list[object], list[object]]:
-    """The whole log: what is up to a `ts`, and what is above."""
+async def _both_sides(
+    source: Source, upto: int, *, after: int = 0
+) -> tuple[list[object], list[object]]:
+    """The whole log, or what is after a `ts`: what is up to another one, and what is above."""
     covered: list[object] = []
     rest: list[object] = []
-    checkpoint = 0
+    checkpoint = after
     while True:
         page = await source.transport.pull(source.document_key, checkpoint)
         for element in page:

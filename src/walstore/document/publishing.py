@@ -196,12 +196,14 @@ def obstacles(source: Source, log: DocumentLog, rejected: Iterable[Rejection]) -
     reasons = [
         f"a gap: elements {gap.expected} to {gap.got - 1} of {gap.author[:8]}…"
         for gap in log.tracker.gaps()
-        if source.may_hinder(gap.author)
+        if source.is_missed(gap)
     ]
     if log.unreadable:
         reasons.append(f"{len(log.unreadable)} elements that cannot be opened")
-    if log.unlinked:
-        reasons.append(f"{len(log.unlinked)} elements that what counts is not here to tell of")
+    reasons += [
+        f"{len(links)} elements of {author[:8]}…, who was revoked, that count and are not here"
+        for author, links in log.unmet.items()
+    ]
     reasons += [
         f"a rejected element at ts {each.ts}"
         for each in rejected

@@ -7,9 +7,11 @@
 - Whoever revokes says how far they had read; no clock is asked, so that all readers agree.
 - A revoked author may sign another element with a seq that counts, but none that leads up to an
   element that was there before. So an element counts if its link is named, or leads up to one that
-  does; until that is known, it waits.
-- Where no links are named, by an older roster or of a peer that counts by author, the seqs have to
-  do: the first element with a seq counts, and no other.
+  does; until that is known, it waits. What leads up to it is there for sure: whoever revoked had
+  read it. While it is not here, somebody withholds it, and nothing is signed that stands for it.
+- Where no links are named, by an older roster, of a peer that counts by author, or because
+  whoever revoked has missed something, the seqs have to do: the first element with a seq counts,
+  and no other.
 - An empty session stands for the elements of a peer that counts by author; with a bare seq if any
   of them have no session.
 - What others wrote after an element that does not count is kept, near where it was; see
@@ -20,7 +22,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from walstore.crdt import COUNTER_MAX, WalCrdt
 from walstore.signed.chain import Head
@@ -30,7 +32,8 @@ from walstore.signed.roster import Counted, Counts, seq_of
 Revoked: TypeAlias = Callable[[str], Counts | None]
 
 # Elements with one seq of a session that wait for a link: an honest session has one. More are
-# refused at once, so that nobody fills a reader's memory with them.
+# refused at once, so that nobody fills a reader's memory with them; if something is still missing
+# at the end, it is read once more, and it is known then what counts.
 TWINS_WAITING_MAX = 4
 
 
@@ -100,55 +103,67 @@ def counted_counter(revoked: Revoked, replica: str) -> int:
     return 0 if isinstance(counted, int) else counted.counter
 
 
+class Before(NamedTuple):
+    """What an element goes on from.
+
+    Attributes:
+        link: Its link; None if it is the first of its author.
+        is_begun_with: Whether it is in what the log starts from, as far as can be told.
+    """
+
+    link: str | None
+    is_begun_with: bool = False
+
+
 class CountedLinks:
     """Which elements of one revoked author count, as far as their links are known.
 
     Attributes:
         counts: What the roster says.
         links: The links that are named, and those that lead up to them.
-        unmet: Those of them whose element was not read yet.
+        unmet: Those of them whose element was not read yet, and is in nothing that the log starts
+            from.
         admitted: The links of elements that count by their seqs.
+        is_full: Whether there was no room for an element to wait.
     """
 
-    __slots__ = ("_named", "_twins", "admitted", "counts", "links", "unmet")
+    __slots__ = ("_twins", "admitted", "counts", "is_full", "links", "unmet")
 
     def __init__(self, counts: Counts) -> None:
         """Begin with what is named."""
         self.counts = counts
         named = [each.link for each in counts.values() if isinstance(each, Counted)]
-        self._named = frozenset(link for link in named if link is not None)
-        self.links = set(self._named)
-        self.unmet = set(self._named)
+        self.links = {link for link in named if link is not None}
+        self.unmet = set(self.links)
         self.admitted: set[str] = set()
+        self.is_full = False
         self._twins: dict[tuple[str, int], int] = {}
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether an element that is named was not met yet."""
-        return not self._named.isdisjoint(self.unmet)
 
     def are_named(self, session: str) -> bool:
         """Whether links tell what counts of a session."""
         return isinstance(self.counts.get(session), Counted)
 
-    def pass_over(self, highest: Callable[[str], int]) -> None:
-        """Wait for nothing of sessions that were read as far as they count."""
+    def pass_over(self, is_begun_with: Callable[[str, int], bool]) -> None:
+        """Wait for nothing that is in what the log starts from, by session and seq."""
         for session, each in self.counts.items():
-            if isinstance(each, Counted) and each.link and highest(session) >= each.seq:
+            if isinstance(each, Counted) and each.link and is_begun_with(session, each.seq):
                 self.unmet.discard(each.link)
 
     def awaited(self) -> Iterator[tuple[str, int]]:
-        """The sessions whose named elements were not met yet, and their seqs."""
-        if self.is_waiting:
-            for session, each in self.counts.items():
-                if isinstance(each, Counted) and each.link in self.unmet:
-                    yield session, each.seq
+        """The sessions that were read for sure by whoever revoked, and how far."""
+        for session, each in self.counts.items():
+            if session and isinstance(each, Counted):
+                yield session, each.seq
 
-    def meet(self, link: str, prev: str | None) -> None:
+    def meet(self, link: str, before: Before) -> None:
         """Take note of an element that counts, and of what leads up to it."""
         self.unmet.discard(link)
-        if prev is not None:
-            self.expect((prev,))
+        if before.link is None:
+            return
+        if before.is_begun_with:
+            self.links.add(before.link)
+        else:
+            self.expect((before.link,))
 
     def expect(self, links: Iterable[str]) -> None:
         """Take note that elements count which may come."""
@@ -157,25 +172,21 @@ class CountedLinks:
                 self.links.add(link)
                 self.unmet.add(link)
 
-    def follow(self, prevs: Mapping[str, str | None]) -> None:
-        """Take note of elements by link, each with the link to the one before."""
+    def follow(self, befores: Mapping[str, Before]) -> None:
+        """Take note of elements by link, each with what is before it."""
         names = list(self.links)
         while names:
             link = names.pop()
-            if link not in prevs:
+            if link not in befores:
                 continue
-            prev = prevs[link]
-            if prev is not None and prev not in self.links:
-                names.append(prev)
-            self.meet(link, prev)
-
-    @property
-    def has_waited(self) -> bool:
-        """Whether an element has waited for a link already."""
-        return bool(self._twins)
+            before = befores[link]
+            if before.link is not None and before.link not in self.links:
+                names.append(before.link)
+            self.meet(link, before)
 
     def may_wait(self, session: str, seq: int) -> bool:
         """Whether there is room for one more element with a seq to wait for a link."""
         count = self._twins.get((session, seq), 0)
         self._twins[session, seq] = count + 1
+        self.is_full |= count >= TWINS_WAITING_MAX
         return count < TWINS_WAITING_MAX
