@@ -83,6 +83,23 @@ def test_inserts_after_what_was_let_go_look_at_their_own_replica() -> None:
 
 
 @counted
+def test_inserts_that_move_in_an_irregular_list_do_not_look_at_every_node() -> None:
+    def folding(size: int) -> Callable[[], object]:
+        crdt = irregular(size).collected()
+        runs: list[Run] = [
+            Insert("l", "m", crdt.counter + 1 + 2 * n, "gone", n + 1, "m") for n in range(size)
+        ]
+
+        def fold() -> None:
+            crdt.fold_runs(runs, [])
+            assert len(crdt.displaced) == size
+
+        return fold
+
+    assert grows_as(folding, 100) < 6
+
+
+@counted
 def test_scattered_changes_are_followed_at_once() -> None:
     def following(size: int) -> Callable[[], object]:
         bases = Bases()

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from walstore.crdt.ids import element_id
-from walstore.crdt.nodes import Node, NodeSequence
+from walstore.crdt.nodes import NodeSequence
 from walstore.crdt.ops import fresh
 from walstore.crdt.packed_sequence import PackedSequence
 from walstore.crdt.runs import Insert, Remove
@@ -41,7 +40,9 @@ def moved(run: Insert, sequence: Sequence | None) -> Insert | None:
     """An insert whose anchor is gone, with one that is there; None if its anchor is there."""
     if sequence is not None and _has(sequence, run.after_replica, run.after_counter):
         return None
-    counter = _nearest(sequence, run.after_replica, run.after_counter)
+    counter = 0
+    if sequence is not None:
+        counter = sequence.last_below(run.after_replica, run.after_counter)
     replica = run.after_replica if counter else ""
     return Insert(run.list, run.replica, run.counter, replica, counter, run.values)
 
@@ -92,17 +93,3 @@ def _has(sequence: Sequence, replica: str, counter: int) -> bool:
     if isinstance(sequence, NodeSequence):
         return sequence.has(replica, counter)
     return sequence.find(replica, counter) is not None
-
-
-def _nearest(sequence: Sequence | None, replica: str, counter: int) -> int:
-    """The highest counter of a replica below another one that is in a list, else 0."""
-    if isinstance(sequence, NodeSequence):
-        return max([node.counter for node in _regular(sequence, replica, counter)], default=0)
-    return 0 if sequence is None else sequence.last_below(replica, counter)
-
-
-def _regular(sequence: NodeSequence, replica: str, counter: int) -> Iterator[Node]:
-    for node in sequence.nodes.values():
-        is_its_own = node.id == element_id(node.counter, replica) and not node.pending
-        if is_its_own and node.counter < counter:
-            yield node

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from operator import attrgetter, itemgetter
 from typing import Any, Final
 
+from walstore.crdt.counters import Counters
 from walstore.crdt.ids import element_id, parse_element_id
 from walstore.crdt.ops import fresh
 from walstore.crdt.placeholders import Awaited, Placeholders
@@ -65,6 +66,7 @@ class NodeSequence:
 
     __slots__ = (
         "_arrivals",
+        "_counters",
         "_is_by_age",
         "_is_odd",
         "_live",
@@ -85,6 +87,8 @@ class NodeSequence:
         # How many elements and placeholders have arrived.
         self._arrivals = 0
         self._is_by_age = False
+        # The elements whose ids are of their own counters, once somebody has asked for the nearest.
+        self._counters: Counters | None = None
         self._order: list[Node] | None = None
         self._live: list[Node] | None = None
         # With the order: the anchors that are not there, whether the shape is known to be broken,
@@ -162,6 +166,16 @@ class NodeSequence:
             or self.awaited.find(replica, counter) is not None
         )
 
+    def last_below(self, replica: str, counter: int) -> int:
+        """The highest counter of a replica's elements below another one, else 0."""
+        if self._counters is None:
+            self._counters = Counters()
+            # Ascending, so that each goes to the end, in whatever order they arrived.
+            for node in sorted(self.nodes.values(), key=attrgetter("counter")):
+                if not node.pending:
+                    _count(node, self._counters)
+        return self._counters.last_below(replica, counter)
+
     def insert_run(self, run: Insert) -> None:
         """Fold an insert of several elements."""
         after = element_id(run.after_counter, run.after_replica) if run.after_counter else ""
@@ -214,6 +228,8 @@ class NodeSequence:
             node.value = value
             node.pending = False
             self._order = self._live = None
+        if self._counters is not None:
+            _count(node, self._counters)
         self.high = max(self.high, counter)
 
     def remove(self, id: str, counter: int, replica: str) -> None:
@@ -450,6 +466,13 @@ class NodeSequence:
 
 def _age(node: Node) -> tuple[int, str, str]:
     return node.counter, node.replica, node.id
+
+
+def _count(node: Node, counters: Counters) -> None:
+    """Enter an element, if its id is of its own counter; whose it is the id says."""
+    head = element_id(node.counter, "")
+    if node.id.startswith(head):
+        counters.add(node.id[len(head) :], node.counter)
 
 
 def _copied(node: Node) -> Node:
