@@ -234,6 +234,77 @@ async def test_copies_with_changes_go_on_from_one_another() -> None:
         assert typed.value == Draft("Picnic", "Sunday: Meet at the old lake. Now!", ["x"])
 
 
+@dataclass
+class Form:
+    title: str
+    count: int
+    size: int = 1
+    tasks: Annotated[list[Task], Key("id")] = field(default_factory=list)
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        if self.size > self.count:
+            raise ValueError("too large")
+
+
+@pytest.mark.parametrize(
+    "by_others",
+    [
+        {"title": "by others", "count": "does not fit"},
+        {"title": "by others", "count": "does not fit", "size": "does not fit"},
+        {"title": "by others", "count": 2, "size": 3},
+        {"title": "by others", "size": "does not fit"},
+    ],
+)
+async def test_a_value_is_handed_back_again_to_a_document_that_does_not_fit_by_then(
+    by_others: dict[str, Any],
+) -> None:
+    async with local() as store:
+        Schema(Form).update(store, Form("old", 5, 4))
+        typed = store.typed(Schema(Form))
+        form = typed.value
+        store.update({**store.materialize(), **by_others})
+        for note in ("1", "12"):
+            form.note = note
+            typed.update(form)
+            assert store.materialize().items() >= {**by_others, "note": note}.items()
+        # What is changed counts, also if it becomes what stands for what cannot be read.
+        form.count, form.size = 7, 1
+        typed.update(form)
+        assert typed.value == Form("by others", 7, 1, note="12")
+
+
+async def test_a_required_field_that_others_removed_is_written_once_it_is_changed() -> None:
+    async with local() as store:
+        Schema(Form).update(store, Form("old", 5))
+        typed = store.typed(Schema(Form))
+        form = typed.value
+        del store["title"]
+        for note in ("1", "12"):
+            form.note = note
+            typed.update(form)
+            assert "title" not in store.materialize()
+        form.title = "new"
+        typed.update(form)
+        assert typed.value == form
+
+
+async def test_an_item_that_leaves_out_defaults_is_edited_where_something_else_does_not_fit() -> (
+    None
+):
+    async with local() as store:
+        store.update({"title": "old", "count": 5})
+        store.set_list("tasks", [{"id": 1}, {"id": 2}])
+        typed = store.typed(Schema(Form))
+        form = typed.value
+        store["count"] = "does not fit"
+        form.note = "1"
+        typed.update(form)
+        form.tasks[0] = Task(1, "one")
+        typed.update(form)
+        assert [task["title"] for task in store["tasks"]] == ["one", ""]
+
+
 async def test_a_first_value_may_be_handed_back_again() -> None:
     async with local() as store:
         typed, draft = store.typed(Schema(Draft)), Draft(body="hello", tags=["x"])

@@ -239,13 +239,22 @@ class Schema(Generic[T]):
         """Whether a member is a text, whose characters merge."""
         return name in self._texts
 
-    def update(self, store: TypedStore, value: T, *, base: View | None = None) -> None:
+    def update(
+        self,
+        store: TypedStore,
+        value: T,
+        *,
+        base: View | None = None,
+        said: Mapping[str, Any] | None = None,
+    ) -> None:
         """Make a document read as a value; what arrived since `base` is kept.
 
         Args:
             store: The document.
             value: What it should read.
             base: The view that the value was read from; the document as it is if left out.
+            said: What the value said by then, as `write` tells; what it says still is no edit. What
+                the view says if left out.
 
         Raises:
             NewerSchemaError: It can only be read here; nothing has changed.
@@ -261,7 +270,8 @@ class Schema(Generic[T]):
             raise NewerSchemaError(newest, self.version)
         if any(problem.path == "" for problem in problems):
             raise InvalidDocumentError(problems)
-        wanted = {**members, **self._changed(view, members, value), VERSION_NAME: self.version}
+        changed = self._changed(view, members, value, said)
+        wanted = {**members, **changed, VERSION_NAME: self.version}
         apart = {
             name: wanted[name]
             for name in [*self._texts, *self._keys]
@@ -280,15 +290,35 @@ class Schema(Generic[T]):
                     store.set_list(name, member, base=view, key=self._keys[name])
             store.update(wanted, base=view)
 
-    def _changed(self, view: View, members: dict[str, Any], value: T) -> dict[str, Any]:
+    def _changed(
+        self, view: View, members: dict[str, Any], value: T, said: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
         """The members that are not what the document says already."""
-        now = self.try_read(view).value
-        before = {} if now is None else self._model.write(now)
+        reading = self.try_read(view)
+        if said is None:
+            said = reading.members if reading.value is None else self._model.write(reading.value)
+        now = self._fitting(reading, said)
+        wanted = merge_members(said, left=self._model.write(value), right=now, is_text=self.is_text)
         return {
             name: member
-            for name, member in self._model.write(value).items()
-            if name not in members or name not in before or not is_same(before[name], member)
+            for name, member in wanted.items()
+            if name not in members or name not in now or not is_same(now[name], member)
         }
+
+    def _fitting(self, reading: Reading[T], said: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The members that fit, as a value says them; in that, the others are as was `said`."""
+        others = {
+            name: said[name]
+            for name in self._names & set(said)
+            if _concerns(name, reading.problems)
+        }
+        try:
+            value = self._model.read({**reading.members, **others})
+        except Invalid:
+            # Each of them fits, and no value holds all of them.
+            return reading.members
+        written = self._model.write(value)
+        return {name: member for name, member in written.items() if name not in others}
 
     # ── inside ─────────────────────────────────────────────────────────────────────────
 
@@ -401,24 +431,8 @@ class Typed(Generic[T]):
         if known is None:
             self._schema.update(self._store, value)
         else:
-            self._schema.update(self._store, self._merged(value, known), base=known.view)
+            self._schema.update(self._store, value, base=known.view, said=known.members)
         self._remember(value, self._store.view())
-
-    def _merged(self, value: T, known: _Handed[T]) -> T:
-        """The value, and what the view says that it did not say itself: others' edits that were
-        merged with it when it was written.
-        """
-        shown = self._schema.try_read(known.view).value
-        if shown is None or is_same(members := self._schema.write(shown), known.members):
-            return value
-        return self._schema.read(
-            merge_members(
-                known.members,
-                left=self._schema.write(value),
-                right=members,
-                is_text=self._schema.is_text,
-            )
-        )
 
     def _remember(self, value: T, view: View) -> None:
         self._handed.pop(id(value), None)
