@@ -24,9 +24,9 @@ from walstore.document.ports import Body, LogBehindError, RawElement, StoredSnap
 from walstore.errors import PeerError, TransportError, UsageError
 from walstore.local import LocalFile, LocalFileDamagedError, LocalFileFullError
 from walstore.net import MemoryTransport
-from walstore.net.memory import MemorySnapshots
+from walstore.net.memory import MemoryRecords, MemorySnapshots
 from walstore.sealed import ContentKeys, NativeEncryptor
-from walstore.signed import sign_append
+from walstore.signed import Identity, sign_append
 from walstore.signed.card import Card
 from walstore.store.change import Change
 from walstore.store.replica import NoRelayError
@@ -766,6 +766,117 @@ async def test_a_shared_document_comes_back_with_its_members(tmp_path: Path) -> 
         async with asyncio.timeout(PATIENCE_S):
             while not await is_found(ben):
                 await asyncio.sleep(0)
+
+
+class Shared(Prunable, MemoryRecords):
+    """A log in memory that can be put back, with the records of who shares it."""
+
+    def __init__(self) -> None:
+        Prunable.__init__(self)
+        MemoryRecords.__init__(self)
+
+
+class Circle:
+    """Ada, who owns a sealed document, Ben, who has not heard of its new key, and Cam, who was
+    invited after it.
+    """
+
+    def __init__(self) -> None:
+        self.log = Shared()
+        self.snapshots = MemorySnapshots()
+        self._older: tuple[list[RawElement], dict[str, bytes], int] = [], {}, 0
+
+    def store(self, who: Identity) -> WalStore:
+        return WalStore.open(
+            KEY,
+            identity=who,
+            relay=self.log,
+            snapshots=self.snapshots,
+            owner=ADA.public_key,
+            is_sealed=True,
+            autocommit_ms=None,
+        )
+
+    async def rotate(self, ada: WalStore) -> None:
+        await ada.sharing.rotate()
+        await ada.sharing.invite(Card.of(CAM))
+
+    def save(self) -> None:
+        self._older = self.log.saved(), dict(self.snapshots._documents), self.log.clock
+
+    async def put_back(self, *stores: WalStore) -> None:
+        """Put back log, snapshot and clock."""
+        elements, documents, self.log.clock = self._older
+        self.log.put_back(elements, *stores)
+        self.snapshots._documents = dict(documents)
+        for store in stores:
+            await met(store)
+
+    async def check(self, ada: WalStore) -> None:
+        """Have Cam see what Ada sees, before long."""
+        await ada.flush()
+        async with asyncio.timeout(PATIENCE_S):
+            while ada.sharing.is_snapshot_due:
+                await asyncio.sleep(0)
+        async with self.store(CAM) as cam:
+            assert (cam["words"], cam.status.unreadable) == (ada["words"], 0)
+
+
+async def test_who_came_after_a_new_key_sees_what_a_lost_snapshot_told_of_an_old_one() -> None:
+    circle = Circle()
+    async with circle.store(ADA) as ada:
+        await write(ada, "one")
+        await ada.sharing.invite(Card.of(BEN))
+        async with circle.store(BEN) as ben:
+            await ben.pull()
+            await circle.rotate(ada)
+            await write(ben, "two")
+        circle.save()
+        await ada.pull()
+        await circle.check(ada)
+        await write(ada, "three")
+        await circle.put_back(ada)
+        await ada.accept_rollback()
+        await circle.check(ada)
+
+
+async def test_who_came_after_a_new_key_can_open_the_snapshot_of_a_relay_that_was_put_back() -> (
+    None
+):
+    circle = Circle()
+    async with circle.store(ADA) as ada:
+        await write(ada, "one")
+        # It covers everything, and is sealed with the old key.
+        await ada.snapshot()
+        circle.save()
+        await circle.rotate(ada)
+        await write(ada, "two")
+        await circle.put_back(ada)
+        await ada.accept_rollback()
+        await circle.check(ada)
+
+
+async def test_what_is_sent_again_under_an_old_key_is_told_to_who_came_after_the_new_one() -> None:
+    circle = Circle()
+    async with circle.store(ADA) as ada:
+        await write(ada, "one")
+        await ada.sharing.invite(Card.of(BEN))
+        async with circle.store(BEN) as ben:
+            await ben.pull()
+            await circle.rotate(ada)
+            circle.save()
+            await write(ben, "two")
+            await ada.pull()
+            await circle.check(ada)
+            await circle.put_back(ada, ben)
+            await ada.accept_rollback()
+            ada.drop_stranded()
+            await circle.check(ada)
+            await ben.accept_rollback()
+            await ben.flush()
+        await ada.pull()
+        assert ada["words"] == ["one", "two"]
+        await circle.check(ada)
 
 
 async def is_found(store: WalStore) -> bool:

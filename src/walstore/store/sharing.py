@@ -210,6 +210,18 @@ class Sharing:
         self._outdated_ts = outdated_ts
         return True
 
+    @contextmanager
+    def rejoining(self) -> Iterator[None]:
+        """Go on with a log that was put back within: it may have lost the snapshot that those who
+        come late depend on. Then `settle` makes another, of the owner's.
+        """
+        known, keys = self._known, self.keys
+        if self.is_owner and keys is not None and keys.current_epoch > 1:
+            known.keep(replace(known.state, is_snapshot_due=True))
+        yield
+        # What was noted stands elsewhere by now, if at all.
+        self._outdated_ts = 0
+
     def snapshot_told(self) -> None:
         """There may be another snapshot: the next look sees whether it helps who lacks a key."""
         self._attached.is_snapshot_new = True

@@ -931,7 +931,10 @@ class WalStore(StoreEditing):
         if document.rollback is None and other is None:
             return AcceptedRollback(0, document.stranded)
         try:
-            with nullcontext() if other is None else meant(transport, other):
+            with (
+                nullcontext() if other is None else meant(transport, other),
+                nullcontext() if self._sharing is None else self._sharing.rejoining(),
+            ):
                 accepted = await accept_rollback(document, replica, transport, self._snapshots)
             self._folded_since_state = document.tail_length
             if other is not None:
@@ -944,6 +947,7 @@ class WalStore(StoreEditing):
         if self._syncer is not None:
             self._syncer.nudge()
             self._syncer.look()
+        self._lookout.told()
         self._send_soon()
         return accepted
 
