@@ -24,13 +24,14 @@ from walstore.document.ports import CheckpointTooOldError, RawElement
 from walstore.errors import StorageError, TransportError
 from walstore.local import LocalFile, LocalFileDamagedError, LocalFileInUseError, read_unsent
 from walstore.net import MemoryTransport, WebSocketTransport
-from walstore.net.memory import MemorySnapshots
+from walstore.net.memory import MemoryFollow, MemorySnapshots
 from walstore.relay import MemoryLog, Relay, SqliteLog
 from walstore.relay.roles import Roles
 from walstore.sealed import ContentKeys, NativeEncryptor
 from walstore.signed import Identity
 from walstore.store.change import Change
 from walstore.store.status import StoreStatus
+from walstore.store.store import WalStore
 from walstore.wire.envelope import read_header
 
 ROOT = Path(__file__).parent.parent
@@ -567,6 +568,37 @@ async def test_a_defect_that_ends_syncing_is_shown_told_and_raised(tmp_path: Pat
     assert [type(context["exception"]) for context in told] == [ExceptionGroup]
     with pytest.raises((ExceptionGroup, ZeroDivisionError)):
         await store.__aexit__()
+
+
+async def test_a_defect_of_one_listener_leaves_no_other_behind_when_the_store_is_closed() -> None:
+    class Defective(MemoryFollow):
+        is_listening = False
+
+        async def wait_peers(self) -> None:
+            raise ZeroDivisionError("a defect")
+
+        async def wait_records(self) -> None:
+            self.is_listening = True
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.is_listening = False
+
+    followed = Defective()
+
+    class Place(MemoryTransport):
+        @asynccontextmanager
+        async def follow(self, *_: Any) -> AsyncIterator[MemoryFollow]:
+            yield followed
+
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    store = WalStore.open(KEY, identity=ADA, relay=Place(), owner=ADA.public_key)
+    await store.__aenter__()
+    await until([store], lambda: store.status.state == "offline")
+    assert followed.is_listening
+    with pytest.raises(ZeroDivisionError):
+        await store.__aexit__()
+    assert not followed.is_listening
 
 
 async def test_a_seal_that_cannot_be_kept_is_made_again_and_leaves_no_edit_twice(

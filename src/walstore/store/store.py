@@ -588,8 +588,10 @@ class WalStore(StoreEditing):
                     self._lookout.told()
 
     async def _end_listeners(self) -> None:
-        for task in self._listeners:
-            await _cancelled(task)
+        # All of them end, whatever one of them has failed with.
+        async with AsyncExitStack() as stack:
+            for task in self._listeners:
+                stack.push_async_callback(_cancelled, task)
 
     async def _settle(self, document: WalDocument) -> None:
         """Leave nothing behind that can be sent, and nothing that cannot be opened from."""
