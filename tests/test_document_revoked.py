@@ -406,6 +406,50 @@ async def test_what_is_withheld_above_a_snapshot_is_missed() -> None:
         await document.snapshot()
 
 
+@pytest.mark.parametrize("counter", [2, 30])
+async def test_what_hangs_on_what_does_not_count_is_kept_at_one_place_in_any_order(
+    counter: int,
+) -> None:
+    """Whether or not its counter is below those that count, and whatever comes first."""
+    first = typed("a", 1, seq=1, prev=None)
+    run = Insert("body", BOBS, 5, BOBS, 1, "b")
+    second = write_packed(BOB, [run], session="s", seq=2, prev=link_of(first))
+    counts = await counts_of(logged([first, second]))
+    late = Insert("body", BOBS, counter, BOBS, 1, "X")
+    uncounted = write_packed(BOB, [late], session="s", seq=3, prev=link_of(second))
+    run = Insert("body", f"{ALICE.public_key}:k", 40, BOBS, counter, "mine")
+    kept = write_packed(ALICE, [run], session="k", seq=1)
+    for order in permutations([first, second, uncounted, kept]):
+        snapshots = RiggedSnapshots()
+        for page_size, posture in [(1, "trust"), (1000, "trust"), (1000, "re-derive")]:
+            log = logged(list(order), page_size=page_size)
+            document, events = await reading(log, counts, posture=posture)
+            assert document.text("body") == ("amineb" if counter == 2 else "abmine")
+            displaced = [event for event in events if isinstance(event, Displaced)]
+            assert [event.replica for event in displaced] == [f"{ALICE.public_key}:k"]
+            assert document.own_snapshot() is not None
+        # So it is for whoever starts from a snapshot of it.
+        document, _ = await reading(log, counts, snapshot_store=snapshots)
+        await document.snapshot()
+        again, _ = await reading(log, counts, snapshot_store=snapshots, posture="trust")
+        assert state_of(again) == state_of(document)
+
+
+async def test_what_hangs_on_a_branch_that_does_not_count_is_kept_and_told() -> None:
+    first, second = abc()[:2]
+    run = Insert("body", BOBS, 5, BOBS, 1, "X")
+    twin = write_packed(BOB, [run], session="s", seq=2, prev=link_of(first))
+    third = write_packed(
+        BOB, [Insert("body", BOBS, 10, BOBS, 2, "c")], session="s", seq=3, prev=link_of(second)
+    )
+    run = Insert("body", f"{ALICE.public_key}:k", 40, BOBS, 5, "mine")
+    log = logged([first, second, twin, third, write_packed(ALICE, [run], session="k", seq=1)])
+    counts = await counts_of(log)
+    document, events = await reading(log, counts)
+    assert document.text("body") == "abminec"
+    assert any(isinstance(event, Displaced) for event in events)
+
+
 async def test_what_waits_is_not_taken_for_lost() -> None:
     elements = abc()
     log, revoked = logged(elements[:2]), dict[str, Counts]()

@@ -4,8 +4,8 @@
   before it: of a regular list the order says everything (see `walstore.crdt.state`).
 - A list of any other shape keeps its nodes, without the values of those that are removed.
 - Whoever had not seen a remove may still insert after an element that was let go: that goes after
-  the nearest earlier element of the same replica that is left, which is where it was typed in
-  most cases, else to the head. The rest of such a run follows as usual.
+  the nearest earlier element of the same replica that is left or known to come, which is where it
+  was typed in most cases, else to the head. The rest of such a run follows as usual.
 - An element that was let go is removed: removing it again changes nothing.
 """
 
@@ -36,26 +36,32 @@ def without_removed(sequence: Sequence) -> Sequence:
     return PackedSequence(ListState.of_pieces(pieces), sequence.high).opened()
 
 
-def moved(run: Insert, sequence: Sequence | None) -> Insert | None:
-    """An insert whose anchor is gone, with one that is there; None if its anchor is there."""
+def moved(run: Insert, sequence: Sequence | None, coming: int = 0) -> Insert | None:
+    """An insert whose anchor is gone, with one that is left; None if its anchor is there.
+
+    Args:
+        run: The insert.
+        sequence: The list, if there is one.
+        coming: The nearest earlier element of the anchor's replica that is known to come, if any.
+    """
     if sequence is not None and _has(sequence, run.after_replica, run.after_counter):
         return None
-    counter = 0
+    counter = coming
     if sequence is not None:
-        counter = sequence.last_below(run.after_replica, run.after_counter)
+        counter = max(counter, sequence.last_below(run.after_replica, run.after_counter))
     replica = run.after_replica if counter else ""
     return Insert(run.list, run.replica, run.counter, replica, counter, run.values)
 
 
 def present(
-    run: Remove, sequence: Sequence | None, never_comes: Callable[[str, int], bool]
+    run: Remove, sequence: Sequence | None, never_comes: Callable[[str, str, int], bool]
 ) -> list[Remove]:
     """A remove without the elements that are not there and never come."""
     parts: list[Remove] = []
     for offset in range(run.size):
         target = run.target_counter + offset * run.step
         is_there = sequence is not None and _has(sequence, run.target_replica, target)
-        if not is_there and never_comes(run.target_replica, target):
+        if not is_there and never_comes(run.list, run.target_replica, target):
             continue
         last = parts[-1] if parts else None
         if last is not None and last.counter + last.size == run.counter + offset:

@@ -64,6 +64,7 @@ class WalCrdt:
         "folded",
         "hand",
         "horizon",
+        "last_coming",
     )
 
     def __init__(self) -> None:
@@ -76,8 +77,10 @@ class WalCrdt:
         self.counter = 0
         # Elements with a counter up to this one that are not here were removed and let go.
         self.horizon = 0
-        # The counter above which elements of a replica that are not here never come.
+        # The counter above which elements of a replica that are not here never come, but for those
+        # that are known to: of a list and a replica, the highest counter below another one.
         self.comes_upto: Callable[[str], int] = _without_end
+        self.last_coming: Callable[[str, str, int], int] = _nothing
         # What lists of nodes showed before the runs that are being folded.
         self._befores: dict[str, list[Node]] = {}
         # The inserts whose anchor was gone, for somebody to take note of.
@@ -398,7 +401,7 @@ class WalCrdt:
         }
         copy.counter = self.counter
         copy.horizon = self.horizon
-        copy.comes_upto = self.comes_upto
+        copy.comes_upto, copy.last_coming = self.comes_upto, self.last_coming
         return copy
 
     def collected(self) -> WalCrdt:
@@ -589,8 +592,9 @@ class WalCrdt:
                 return
         if isinstance(sequence, RunSequence) and sequence.insert_run(run, changes):
             return
-        if run.after_counter and self._never_comes(run.after_replica, run.after_counter):
-            moved_run = moved(run, self._opened(run.list))
+        if run.after_counter and self._never_comes(run.list, run.after_replica, run.after_counter):
+            coming = self.last_coming(run.list, run.after_replica, run.after_counter)
+            moved_run = moved(run, self._opened(run.list), coming)
             if moved_run is not None:
                 self.displaced.append(run)
                 self._insert(moved_run, changes)
@@ -616,9 +620,14 @@ class WalCrdt:
                 return
         self._fold_nodes(run.list, lambda nodes: nodes.remove_run(run), changes)
 
-    def _never_comes(self, replica: str, counter: int) -> bool:
-        """Whether an element, if it is not here, never comes."""
-        return counter <= self.horizon or counter > self.comes_upto(replica)
+    def _never_comes(self, name: str, replica: str, counter: int) -> bool:
+        """Whether an element of a list, if it is not here, never comes."""
+        if counter <= self.horizon:
+            return True
+        return (
+            counter > self.comes_upto(replica)
+            and self.last_coming(name, replica, counter + 1) != counter
+        )
 
     def _foldable(self, name: str) -> Sequence | None:
         """The list that an op names, made if need be; None for the name that everyone ignores."""
@@ -681,6 +690,10 @@ class WalCrdt:
 
 def _without_end(replica: str) -> int:
     return COUNTER_MAX
+
+
+def _nothing(name: str, replica: str, counter: int) -> int:
+    return 0
 
 
 def _differences(name: str, before: list[Node], after: list[Node]) -> Iterator[Change]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from walstore.document.log import DocumentLog
-from walstore.document.revoked import CountedLinks, waits_in_vain
+from walstore.document.revoked import CountedLinks
 from walstore.signed.roster import Counted
 
 
@@ -65,7 +65,7 @@ def counts_all(log: DocumentLog, author: str) -> bool:
     counted = log.counted_of(author)
     if counted is None:
         return True
-    if waits_in_vain(log.revoked, log.crdt):
+    if log.waits_in_vain(author):
         return False
     here: dict[str | None, set[int]] = {}
     for part in log.ledger.entries.parts:

@@ -969,13 +969,14 @@ class WalDocument:
     def _fold_without(self, gone: Collection[str]) -> WalCrdt:
         """The fold of everything but some own elements that are not in the log yet."""
         crdt = self._log.refolded()
+        displaced = crdt.displaced
         for entry in self._log.own_unread():
             if entry.link not in gone:
                 crdt.fold_runs(entry.runs)
         self._stranded.fold_into(crdt)
         crdt.counter = max(crdt.counter, self._log.crdt.counter)
-        # They were told of when they were folded first.
-        crdt.displaced = self._log.crdt.displaced
+        # All others were told of when they were folded first.
+        crdt.displaced = displaced
         return crdt
 
     async def pull(self) -> int:

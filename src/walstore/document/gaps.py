@@ -173,6 +173,13 @@ class SequenceTracker:
             and not any(first <= seq < end for first, end in count.missing)
         )
 
+    def has_all(self, author: str, session: str | None, seq: int) -> bool:
+        """Whether all elements up to a seq were seen, as far as they are counted."""
+        count = self._counts.get((author, session))
+        if count is None:
+            return seq == 0 or not self._is_complete
+        return seq <= count.highest and all(first > seq for first, _ in count.missing)
+
     def highest(self, author: str, session: str | None) -> int:
         """The highest seq seen of a session, 0 if none."""
         count = self._counts.get((author, session))

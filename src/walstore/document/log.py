@@ -31,7 +31,7 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 from walstore.canon import Json, find_flaw
-from walstore.crdt import Change, Run, WalCrdt
+from walstore.crdt import COUNTER_MAX, Change, Run, WalCrdt
 from walstore.document.changed import Changes
 from walstore.document.entries import Entries, Entry, Part, Stretch
 from walstore.document.events import NOT_A_WRITER, Event, Fork, Rejection
@@ -42,8 +42,11 @@ from walstore.document.ports import RawElement
 from walstore.document.revoked import (
     Before,
     CountedLinks,
+    Inserted,
     Revoked,
+    counted_counter,
     counted_seq,
+    named_in,
     new_fold,
     nobody_revoked,
 )
@@ -175,6 +178,8 @@ class DocumentLog:
         self.outdated_ts = 0
         # Whether something was folded in another order than the log's.
         self.is_out_of_order = False
+        # What something waits for that turned out never to come.
+        self._in_vain: set[tuple[int, str]] = set()
         self._unproven: dict[str, _Candidate] = {}
         # By link: a late element may turn out to have made room for them.
         self._too_far: dict[str, _Candidate] = {}
@@ -211,6 +216,7 @@ class DocumentLog:
         for start in range(0, len(page), _CHUNK_SIZE):
             parts = self._shaped(page[start : start + _CHUNK_SIZE], reading.events)
             self._fold(parts, reading, changes)
+        self._settle()
         return reading
 
     def read_again(self, changes: list[Change] | None = None) -> Reading:
@@ -221,6 +227,7 @@ class DocumentLog:
         for link, element in waiting.items():
             self._take(self._candidate(element), link, reading, changes)
         self._take_too_far(reading, changes)
+        self._settle()
         return reading
 
     def holds(self, link: str) -> bool:
@@ -575,7 +582,69 @@ class DocumentLog:
 
     def fold_on(self, base: WalCrdt | None) -> WalCrdt:
         """A fold to go on from, of nothing or of what is in another one."""
-        return new_fold(self.revoked, base)
+        crdt = new_fold(self.revoked, base)
+        if self.revoked is not nobody_revoked:
+            crdt.comes_upto, crdt.last_coming = self._comes_upto, self._last_coming
+        return crdt
+
+    def _comes_upto(self, replica: str) -> int:
+        """The counter above which elements of a replica that are not here never come."""
+        upto = counted_counter(self.revoked, replica)
+        if upto == COUNTER_MAX:
+            return upto
+        author = replica.partition(":")[0]
+        if self._is_settled(author):
+            return 0
+        if author in self._counted:
+            self._counted[author].is_asked_for = True
+        return upto
+
+    def _last_coming(self, name: str, replica: str, counter: int) -> int:
+        """The highest counter of a list and a replica below another one that counts, once all of
+        them are here: in another order it may be folded later.
+        """
+        author = replica.partition(":")[0]
+        if not self._is_settled(author):
+            return 0
+        counted = self._counted[author]
+        if counted.inserted is None:
+            own = [part for part in self.ledger.entries.parts if part.author == author]
+            counted.inserted = Inserted(run for part in own for run in part.runs)
+        return counted.inserted.last_below(name, replica, counter)
+
+    def _is_settled(self, author: str) -> bool:
+        """Whether everything of somebody revoked is here that counts."""
+        counted = self.counted_of(author)
+        if counted is None:
+            return False
+        if not counted.is_settled:
+            counted.is_settled = (
+                not counted.unmet
+                and all(each.author != author for each in self.unreadable.values())
+                and all(each.element.author != author for each in self._too_far.values())
+                and all(
+                    self.tracker.has_all(author, session, seq)
+                    for session, seq in named_in(counted.counts)
+                )
+            )
+        return counted.is_settled
+
+    def waits_in_vain(self, author: str) -> set[tuple[int, str]]:
+        """The clocks of elements of somebody revoked that something waits for, and never come."""
+        return {
+            (counter, replica)
+            for counter, replica in self.crdt.unmet()
+            if replica.partition(":")[0] == author and counter > self._comes_upto(replica)
+        }
+
+    def _settle(self) -> None:
+        """Have all folded anew that was folded before it was known what never comes."""
+        for author, counted in self._counted.items():
+            if not counted.is_followed and self._is_settled(author):
+                counted.is_followed = True
+                if counted.is_asked_for:
+                    self._in_vain |= self.waits_in_vain(author)
+                    self.is_out_of_order = True
 
     def fold_at(self, ts: int) -> WalCrdt:
         """The fold of everything up to a `ts`, in the order of the log."""
@@ -586,7 +655,12 @@ class DocumentLog:
     def refolded(self) -> WalCrdt:
         """The fold of everything that was read, in the order of the log."""
         self.is_out_of_order = False
-        return self.fold_at(TS_MAX)
+        in_vain, self._in_vain = self._in_vain, set()
+        crdt = self.fold_at(TS_MAX)
+        # All others that were moved were told of when they were folded first.
+        moved = [run for run in crdt.displaced if (run.after_counter, run.after_replica) in in_vain]
+        crdt.displaced = [*self.crdt.displaced, *moved]
+        return crdt
 
     @property
     def length(self) -> int:
@@ -702,7 +776,7 @@ class DocumentLog:
         if counted is None or (counted.counts is not counts and counted.counts != counts):
             counted = self._counted[author] = CountedLinks(counts)
             self.follow_back(author, counted)
-            for session, seq in counted.awaited():
+            for session, seq in named_in(counts):
                 self.tracker.vouch(ROSTER, author, session, seq)
         return counted
 

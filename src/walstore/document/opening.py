@@ -446,7 +446,7 @@ def _fold_with_cuts(log: DocumentLog, snapshot: Snapshot) -> WalCrdt:
 def _cut(crdt: WalCrdt, cut: Cut) -> WalCrdt:
     rest = WalCrdt() if cut.is_deletion else crdt.collected()
     rest.horizon = cut.horizon
-    rest.comes_upto = crdt.comes_upto
+    rest.comes_upto, rest.last_coming = crdt.comes_upto, crdt.last_coming
     return rest
 
 

@@ -17,14 +17,18 @@
 - What others wrote after an element that does not count is kept, near where it was; see
   `walstore.crdt.collection`. Up to the counter that is named, an element may still come, and is
   waited for: so it makes no difference whether somebody was revoked before it was read, or after.
+  Once everything is here that counts, nothing else comes, and nothing waits for it any longer.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import accumulate
 from typing import NamedTuple, TypeAlias
 
-from walstore.crdt import COUNTER_MAX, WalCrdt
+from walstore.crdt import COUNTER_MAX, Run, WalCrdt
+from walstore.crdt.runs import Insert
 from walstore.signed.chain import Head
 from walstore.signed.roster import Counted, Counts, seq_of
 
@@ -47,11 +51,27 @@ def counted_seq(revoked: Revoked, author: str, session: str | None, seq: int) ->
     return seq if counted is None else min(seq, seq_of(counted.get(session or "", 0)))
 
 
-def waits_in_vain(revoked: Revoked, crdt: WalCrdt) -> bool:
+def _waits_in_vain(revoked: Revoked, crdt: WalCrdt, seqs: Mapping[str, int]) -> bool:
     """Whether something was folded before it was known that what it names does not count: who
     folds it now puts it elsewhere.
     """
-    return any(counter > counted_counter(revoked, replica) for counter, replica in crdt.unmet())
+    for counter, replica in crdt.unmet():
+        author = replica.partition(":")[0]
+        counts = revoked(author)
+        if counts is None:
+            continue
+        if counter > counted_counter(revoked, replica) or all(
+            seqs.get(f"{author}:{session}", 0) >= seq for session, seq in named_in(counts)
+        ):
+            return True
+    return False
+
+
+def named_in(counts: Counts) -> Iterator[tuple[str, int]]:
+    """The sessions that were read for sure by whoever revoked, and how far."""
+    for session, each in counts.items():
+        if session and isinstance(each, Counted):
+            yield session, each.seq
 
 
 def is_overreaching(
@@ -65,7 +85,7 @@ def is_overreaching(
         seqs: The highest seq by replica, or by author, that is covered.
         heads: The newest elements by author.
     """
-    if waits_in_vain(revoked, crdt):
+    if _waits_in_vain(revoked, crdt, seqs):
         return True
     for replica, seq in seqs.items():
         author, _, session = replica.partition(":")
@@ -103,6 +123,29 @@ def counted_counter(revoked: Revoked, replica: str) -> int:
     return 0 if isinstance(counted, int) else counted.counter
 
 
+class Inserted:
+    """List elements by their clocks."""
+
+    def __init__(self, runs: Iterable[Run]) -> None:
+        """Take those of some runs."""
+        self._ranges: dict[tuple[str, str], list[tuple[int, int]]] = {}
+        for run in runs:
+            if isinstance(run, Insert):
+                ranges = self._ranges.setdefault((run.list, run.replica), [])
+                ranges.append((run.counter, run.counter + len(run.values)))
+        for ranges in self._ranges.values():
+            ranges.sort()
+            # One that overlaps with those before it, as of a fork, reaches as far as they do.
+            reached = accumulate((end for _, end in ranges), max)
+            ranges[:] = [(start, end) for (start, _), end in zip(ranges, reached, strict=True)]
+
+    def last_below(self, name: str, replica: str, counter: int) -> int:
+        """The highest counter in a list, of a replica, below another one; 0 if there is none."""
+        ranges = self._ranges.get((name, replica), [])
+        place = bisect_left(ranges, (counter, 0))
+        return min(ranges[place - 1][1], counter) - 1 if place else 0
+
+
 class Before(NamedTuple):
     """What an element goes on from.
 
@@ -125,9 +168,24 @@ class CountedLinks:
             from.
         admitted: The links of elements that count by their seqs.
         is_full: Whether there was no room for an element to wait.
+        is_settled: Whether everything is here that counts.
+        is_asked_for: Whether somebody asked what may come before that was so.
+        is_followed: Whether that was made good since.
+        inserted: The list elements that count, once somebody has asked.
     """
 
-    __slots__ = ("_twins", "admitted", "counts", "is_full", "links", "unmet")
+    __slots__ = (
+        "_twins",
+        "admitted",
+        "counts",
+        "inserted",
+        "is_asked_for",
+        "is_followed",
+        "is_full",
+        "is_settled",
+        "links",
+        "unmet",
+    )
 
     def __init__(self, counts: Counts) -> None:
         """Begin with what is named."""
@@ -136,7 +194,8 @@ class CountedLinks:
         self.links = {link for link in named if link is not None}
         self.unmet = set(self.links)
         self.admitted: set[str] = set()
-        self.is_full = False
+        self.is_full = self.is_settled = self.is_asked_for = self.is_followed = False
+        self.inserted: Inserted | None = None
         self._twins: dict[tuple[str, int], int] = {}
 
     def are_named(self, session: str) -> bool:
@@ -148,12 +207,6 @@ class CountedLinks:
         for session, each in self.counts.items():
             if isinstance(each, Counted) and each.link and is_begun_with(session, each.seq):
                 self.unmet.discard(each.link)
-
-    def awaited(self) -> Iterator[tuple[str, int]]:
-        """The sessions that were read for sure by whoever revoked, and how far."""
-        for session, each in self.counts.items():
-            if session and isinstance(each, Counted):
-                yield session, each.seq
 
     def meet(self, link: str, before: Before) -> None:
         """Take note of an element that counts, and of what leads up to it."""
