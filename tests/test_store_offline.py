@@ -207,6 +207,33 @@ async def test_what_is_under_way_when_a_store_is_closed_says_what_became_of_it(
         await work
 
 
+async def test_who_is_told_to_end_while_they_wait_for_callbacks_lets_go_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ending, path, end_tasks = asyncio.Event(), tmp_path / "ada.wal", WalStore._end_tasks
+
+    async def endless(_: Change) -> None:
+        await asyncio.Event().wait()
+
+    async def told(store: WalStore) -> None:
+        ending.set()
+        await end_tasks(store)
+
+    async def used() -> None:
+        async with store_of(ADA, None, path) as store:
+            store.subscribe("a", endless)
+            store["a"] = 1
+
+    monkeypatch.setattr(WalStore, "_end_tasks", told)
+    work = asyncio.ensure_future(used())
+    await ending.wait()
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    async with store_of(ADA, None, path) as store:
+        assert store["a"] == 1
+
+
 async def test_a_lost_answer_puts_nothing_into_the_log_twice(tmp_path: Path) -> None:
     class Deaf(MemoryTransport):
         async def append(self, document_key: str, body: Any) -> int:

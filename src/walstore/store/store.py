@@ -330,8 +330,10 @@ class WalStore(StoreEditing):
         finally:
             self._hub.close()
             try:
-                await self._end_tasks()
-                await self._stack.aclose()
+                try:
+                    await self._end_tasks()
+                finally:
+                    await self._stack.aclose()
             finally:
                 self._tell_strangers([] if document is None else document.rejected())
                 self._document = None
@@ -617,9 +619,12 @@ class WalStore(StoreEditing):
         tasks = self._tasks - {task for task in self._tasks if task is asyncio.current_task()}
         if not tasks:
             return
-        _, late = await asyncio.wait(tasks, timeout=_CALLBACKS_S)
-        for task in late:
-            task.cancel()
+        try:
+            await asyncio.wait(tasks, timeout=_CALLBACKS_S)
+        finally:
+            late = [task for task in tasks if not task.done()]
+            for task in late:
+                task.cancel()
         await asyncio.gather(*late, return_exceptions=True)
 
     # ── the document ────────────────────────────────────────────────────────────────────────
