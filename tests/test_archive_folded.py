@@ -392,6 +392,24 @@ async def test_what_was_folded_before_a_document_was_pruned_goes_on() -> None:
     assert (row["value"], row["elements"]) == ({"count": 3}, 3)
 
 
+async def test_what_was_folded_before_a_relay_withholds_it_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place = Place()
+    alice = await place.opened("a")
+    for name in "abcde":
+        alice.set_field(name, 1)
+        await alice.commit()
+    events = await all_events(place.source)
+    kept = Kept()
+    await kept.fold(place.folder(), events[:3], 3)
+    read = place.source.elements
+    monkeypatch.setattr(place.source, "elements", lambda document, _: read(document, events[3].ts))
+    await kept.fold(place.folder(), events[4:], 5)
+    assert kept.by_document()["a"]["value"] == dict.fromkeys("abce", 1)
+    assert [(gap.expected, gap.got) for gap in kept.reports[-1].gaps] == [(4, 5)]
+
+
 async def test_after_a_position_that_is_too_old_documents_are_read_anew() -> None:
     place = Place()
     alice = await place.opened("a")

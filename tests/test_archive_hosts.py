@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.archive_world import MODES, World
+from tests.rigged import ALICE, BOB
 from walstore.archive.artifacts import DamagedObjectError
 from walstore.archive.checking import Checked, check_archive
 from walstore.archive.follow import Follower
@@ -20,8 +21,10 @@ from walstore.archive.manifest_json import write_manifest
 from walstore.archive.plan import Place
 from walstore.archive.policy import Policy
 from walstore.archive.reader import Archive
+from walstore.archive.rows import Row
 from walstore.canon import canonical_bytes
 from walstore.document import WalDocument
+from walstore.signed import Identity
 
 Lines = list[dict[str, Any]]
 
@@ -79,11 +82,68 @@ async def test_a_position_beyond_the_head_does_not_freeze_a_document() -> None:
 
     await host.tamper(0, raise_seq)
     assert (await host.verify()).flaws == [
-        f"notes/a: it is at {2**53 - 1}, but the snapshot ends at 1"
+        f"notes/a: it is at {2**53 - 1}, but the snapshot ends at 1",
+        f"notes/a: its state is that of 1, the row is at {2**53 - 1}",
     ]
     document.set_field("count", 2)
     await document.commit()
     await host.world.engine().run_once()
+    await host.world.check()
+
+
+class Rolled(Host):
+    """A host that puts the row of the base back."""
+
+    async def prepare(self, *, is_seq_kept: bool) -> WalDocument:
+        """Three commits, and the row of the first one instead of that of the last."""
+        document = await self.world.document("notes/a")
+        for name in "abc":
+            document.set_field(name, 1)
+            await document.commit()
+            await self.world.engine().run_once()
+        (row,) = [row async for row in self.archive.rows(at=1)]
+
+        def put_back(lines: Lines) -> None:
+            lines[0]["new"] = row if is_seq_kept else {**row, "seq": 3}
+
+        await self.tamper(2, put_back)
+        assert [row["value"] for row in await self.world.rows()] == [{"a": 1}]
+        return document
+
+    async def go_on(self, document: WalDocument) -> Row:
+        await document.pull()
+        document.set_field("d", 1)
+        await document.commit()
+        await self.world.engine().run_once()
+        (row,) = await self.world.rows()
+        return row
+
+
+@pytest.mark.parametrize("is_seq_kept", [True, False])
+@pytest.mark.parametrize("who", [ALICE, BOB])
+async def test_an_older_row_is_noticed_and_not_gone_on_from(
+    is_seq_kept: bool, who: Identity
+) -> None:
+    host = Rolled("folded")
+    await host.prepare(is_seq_kept=is_seq_kept)
+    (flaw,) = (await host.verify()).flaws
+    assert flaw == (
+        "notes/a: it is at 1, but the diff begins after 2"
+        if is_seq_kept
+        else "notes/a: its state is that of 1, the row is at 3"
+    )
+    row = await host.go_on(await host.world.document("notes/a", who))
+    assert row["value"] == dict.fromkeys("abcd", 1)
+    await host.world.check()
+
+
+async def test_a_row_that_was_withheld_is_read_anew() -> None:
+    host = Rolled("folded")
+    document = await host.prepare(is_seq_kept=True)
+    for index in range(3):
+        await host.tamper(index, lambda lines: lines.clear())
+    assert await host.world.rows() == []
+    assert (await host.go_on(document))["value"] == dict.fromkeys("abcd", 1)
     await host.world.check()
 
 

@@ -257,6 +257,43 @@ async def test_a_state_is_believed_under_no_other_key_and_for_no_other_document(
         assert isinstance(answer, ReadAgain)
 
 
+async def test_a_state_is_believed_where_it_ends_and_nowhere_else() -> None:
+    elements = [raw(each) for each in (await log_of(1, 2)).elements]
+
+    def go_on(kept_seq: int, said_seq: int, *, is_final: bool = False) -> Folded | ReadAgain:
+        before = fold(RULES, elements[:1], identity=ARCHIVE, relay_seq=kept_seq)
+        assert isinstance(before, Folded)
+        return fold(
+            RULES,
+            elements[1:],
+            identity=ARCHIVE,
+            previous=before.state,
+            previous_seq=said_seq,
+            is_final=is_final,
+        )
+
+    for is_final in (False, True):
+        assert go_on(5, 6, is_final=is_final) == ReadAgain("the kept state is that of 5, not of 6")
+    # Former versions did not say where it ends.
+    for kept_seq, said_seq in ((5, 5), (0, 6)):
+        gone_on = go_on(kept_seq, said_seq)
+        assert isinstance(gone_on, Folded)
+        assert gone_on.value == {"count": 2}
+
+
+async def test_what_a_part_lacks_is_told_from_what_was_missing_before() -> None:
+    items = [raw(each) for each in (await log_of(1, 2, 3, 4, 5, 6)).elements]
+    whole, holed = at_once(items), at_once([items[0], items[3]])
+    assert [(gap.expected, gap.got) for gap in holed.opened] == [(2, 4)]
+    assert whole.is_fuller_than(holed)
+    assert not holed.is_fuller_than(whole)
+    assert not at_once(items[3:]).is_fuller_than(holed)
+    more = fold_items([items[5]], previous=holed.state)
+    assert isinstance(more, Folded)
+    assert [(gap.expected, gap.got) for gap in more.gaps] == [(2, 4), (5, 6)]
+    assert [(gap.expected, gap.got) for gap in more.opened] == [(5, 6)]
+
+
 async def test_a_published_snapshot_of_the_folder_is_no_kept_state() -> None:
     log = await log_of(1, 2)
     writers = MEMBERS | {ARCHIVE.public_key}

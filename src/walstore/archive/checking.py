@@ -6,7 +6,8 @@
   the same ones, byte for byte.
 - The states of a folded table are signed by whoever folded them, and hold the values beside them.
   That is so for every row that there ever was, each looked at once.
-- No row is of an event beyond the end of its artifact.
+- No row is of an event beyond the end of its artifact, and none of a folded diff of one before its
+  beginning.
 """
 
 from __future__ import annotations
@@ -130,25 +131,34 @@ def _rows_in(content: list[Row] | list[RowChange]) -> Iterator[Row]:
 
 
 def _row_flaws(row: Row, artifact: Artifact, manifest: Manifest, seen: _Seen) -> list[str]:
-    """What is wrong with a row of an artifact; nothing more if the same one was seen before."""
+    """What is wrong with a row of an artifact; what it holds is looked at once."""
     if manifest.mode == "rows":
         return []
     is_sealed, digest = manifest.mode == "sealed", sha256(canonical_bytes(row)).digest()
     key = sort_key(key_of(row, manifest.key_fields)) if is_sealed else digest
-    if seen.get(key) == digest:
-        return []
-    kind, end, seq = artifact.kind.value, artifact.to_position, row.get("seq")
-    flaws: list[str] = []
-    if key in seen:
-        flaws.append(f"it is another one in the {kind} to {end}")
-    if type(seq) is int and seq > end:
-        flaws.append(f"it is at {seq}, but the {kind} ends at {end}")
-    flaw = None if is_sealed else state_flaw(row)
+    flaws = _seq_flaws(row, artifact, is_sealed=is_sealed)
+    if key in seen and seen[key] != digest:
+        flaws.append(f"it is another one in the {artifact.kind.value} to {artifact.to_position}")
+    flaw = None if is_sealed or key in seen else state_flaw(row)
     if flaw is not None:
         flaws.append(flaw)
     seen[key] = digest
-    place = f"{row.get('document')}, seq {seq}" if is_sealed else row.get("document")
+    place = f"{row.get('document')}, seq {row.get('seq')}" if is_sealed else row.get("document")
     return [f"{place}: {each}" for each in flaws]
+
+
+def _seq_flaws(row: Row, artifact: Artifact, *, is_sealed: bool) -> list[str]:
+    """Whether a row is of an event that its artifact cannot have."""
+    kind, seq = artifact.kind.value, row.get("seq")
+    first, end = artifact.from_position, artifact.to_position
+    if type(seq) is not int:
+        return []
+    if seq > end:
+        return [f"it is at {seq}, but the {kind} ends at {end}"]
+    # What a sealed archive has missed it takes from snapshots, and those may be older.
+    if not is_sealed and first is not None and seq <= first:
+        return [f"it is at {seq}, but the {kind} begins after {first}"]
+    return []
 
 
 async def _decoded(

@@ -85,7 +85,8 @@ class Part(NamedTuple):
 def as_of(row: Row, head: int) -> Row:
     """A row of an archive that has reached a position.
 
-    Its seq is under no signature: one beyond the head would hide what comes next, for ever.
+    Where it carries no state, its seq is under no signature: one beyond the head would hide what
+    comes next, for ever.
     """
     return row if integer_of(row, "seq") <= head else {**row, "seq": head}
 
@@ -116,10 +117,11 @@ def fold_part(
     *,
     identity: Identity,
     previous: Row | None,
+    seq: int | None = None,
     is_final: bool = False,
     is_ahead: bool = False,
 ) -> Folded | ReadAgain:
-    """Fold a part onto the row that its document had."""
+    """Fold a part onto the row that its document had; `seq` is the new row's, if not the part's."""
     state = None if previous is None else previous.get("state")
     if previous is not None and not isinstance(state, dict):
         return ReadAgain("no state was kept")
@@ -128,6 +130,8 @@ def fold_part(
         part.elements,
         identity=identity,
         previous=cast("dict[str, Any] | None", state),
+        previous_seq=integer_of(previous, "seq"),
+        relay_seq=part.seq if seq is None else seq,
         snapshots=part.snapshots,
         gone_upto=part.gone_upto,
         is_final=is_final,

@@ -4,6 +4,8 @@
   soon as it is folded.
 - Where a window is not enough, the document is read anew from the source, up to where the window
   ends. What cannot be had even so is told, and the row says null.
+- Where something is missing between a row and its window, the row may be an older one than there
+  was: the document is read anew, and that counts if it lacks less, and nothing else.
 - A document without a row may be one that was deleted: the source still has the deletion, and the
   document goes on from there.
 - Who may write is looked up when a document is touched. A roster that changes alone changes no row.
@@ -167,17 +169,20 @@ class _Folding:
         """
         rules = await self._rules()
         folded = None if is_anew else self._fold(rules, part, self._previous)
-        if not isinstance(folded, Folded):
-            folded = await self._anew(rules, part) or self._fold(
-                rules, part, self._previous, is_final=True
-            )
-        return self._changed(part, folded)
+        if isinstance(folded, Folded):
+            return self._changed(part, await self._fuller(rules, part, folded))
+        anew = await self._anew(rules, part, part.seq)
+        if isinstance(anew, ReadAgain):
+            self._problems.append(anew.reason)
+            anew = self._fold(rules, part, self._previous, is_final=True)
+        return self._changed(part, anew)
 
     async def change_anew(self, part: Part, seq: int) -> list[RowChange]:
         """What becomes of the row when everything is read again."""
         rules = await self._rules()
-        folded = await self._anew(rules, part, is_ahead=True)
-        if folded is None:
+        folded = await self._anew(rules, part, seq, is_ahead=True)
+        if isinstance(folded, ReadAgain):
+            self._problems.append(folded.reason)
             missed = ReadAgain("it cannot be read anew")
             return self._changed(part._replace(seq=seq, upto_ts=0), missed)
         changes = self._changed(part._replace(seq=seq), folded)
@@ -194,6 +199,7 @@ class _Folding:
         part: Part,
         previous: Row | None,
         *,
+        seq: int | None = None,
         is_final: bool = False,
         is_ahead: bool = False,
     ) -> Folded | ReadAgain:
@@ -202,11 +208,23 @@ class _Folding:
             part,
             identity=self._folder.identity,
             previous=previous,
+            seq=seq,
             is_final=is_final,
             is_ahead=is_ahead,
         )
 
-    async def _anew(self, rules: FoldRules, part: Part, *, is_ahead: bool = False) -> Folded | None:
+    async def _fuller(self, rules: FoldRules, part: Part, folded: Folded) -> Folded:
+        """What a document folds to where nothing more is missing than has to be."""
+        if not folded.opened:
+            return folded
+        anew = await self._anew(rules, part, part.seq)
+        if isinstance(anew, Folded) and anew.is_fuller_than(folded):
+            return anew
+        return folded
+
+    async def _anew(
+        self, rules: FoldRules, part: Part, seq: int, *, is_ahead: bool = False
+    ) -> Folded | ReadAgain:
         """Fold all that the source has of the document, up to where the part ends."""
         source, document = self._folder.source, self._document
         texts = [event.payload async for event in source.snapshots([document], part.seq)]
@@ -221,12 +239,10 @@ class _Folding:
                 current = await source.snapshot(document)
                 snapshots = [each for text in [*texts, current] for each in parsed(text)]
             whole = part._replace(elements=elements, snapshots=snapshots, gone_upto=gone_upto)
-            folded = self._fold(rules, whole, None, is_final=True, is_ahead=is_ahead)
+            folded = self._fold(rules, whole, None, seq=seq, is_final=True, is_ahead=is_ahead)
             if isinstance(folded, Folded):
-                return folded
-            reason = folded.reason
-        self._problems.append(reason)
-        return None
+                break
+        return folded
 
     async def _read(self, after: int, upto_ts: int) -> tuple[list[RawElement], int]:
         """The elements above a `ts`, or above what is gone by now; and above what they are."""

@@ -35,6 +35,7 @@ class FoldNote(NamedTuple):
         covered: The highest seq before the last cut, of those replicas that went on since.
         unmet: The links that count of the revoked, by author, whose elements were not read yet.
         sharing: What is known of who shares the document; no business of the fold's.
+        relay_seq: The relay seq of the last event; 0 where nobody has said it.
     """
 
     writers_id: str = ""
@@ -49,6 +50,7 @@ class FoldNote(NamedTuple):
     covered: Mapping[str, int] = {}
     unmet: Mapping[str, list[str]] = {}
     sharing: Json = None
+    relay_seq: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """The member of a snapshot's extension; what says nothing is left out."""
@@ -76,6 +78,7 @@ class FoldNote(NamedTuple):
             "covered": dict(self.covered),
             "unmet": dict(self.unmet),
             "sharing": self.sharing,
+            "seq": self.relay_seq,
         }
         return {name: member for name, member in members.items() if member}
 
@@ -118,6 +121,7 @@ def _read(members: Mapping[str, Any]) -> FoldNote:
         covered=dict(members.get("covered", {})),
         unmet={author: list(links) for author, links in members.get("unmet", {}).items()},
         sharing=members.get("sharing"),
+        relay_seq=members.get("seq", 0),
     )
 
 

@@ -1,7 +1,7 @@
 """Where the fold of a part of a log begins: at a kept state, at somebody's snapshot, at nothing.
 
-- A kept state is believed under the folder's own key alone, and only by the rules that it was
-  folded by.
+- A kept state is believed under the folder's own key alone, only by the rules that it was folded
+  by, and only where it says to end: an older one would hide what came between.
 - Of the snapshots of those with the role, the one counts that has let go of most; where elements
   are gone, one that stands for them.
 """
@@ -51,12 +51,14 @@ def resumed(
     identity: Identity | None,
     previous: Mapping[str, Any] | None,
     *,
+    previous_seq: int,
     is_final: bool,
 ) -> Start:
     """Start from the state that was kept.
 
     Raises:
-        NotEnoughError: It cannot be used, or was folded by other rules.
+        NotEnoughError: It cannot be used, is another one than is said, or was folded by other
+            rules.
     """
     if previous is None:
         return Start(None, FoldNote())
@@ -66,6 +68,9 @@ def resumed(
         kept, note = read_kept(rules.document_key, identity, previous)
     except (MalformedError, SealRejectedError) as error:
         raise NotEnoughError(f"the kept state cannot be used: {error}") from error
+    # Former versions did not say it.
+    if note.relay_seq and note.relay_seq != previous_seq:
+        raise NotEnoughError(f"the kept state is that of {note.relay_seq}, not of {previous_seq}")
     if not is_final:
         if note.writers_id != rules.writers_id:
             raise NotEnoughError("others may write than before")

@@ -41,6 +41,7 @@ from walstore.document.fold_start import (
     read_kept,
     resumed,
 )
+from walstore.document.gaps import Session
 from walstore.document.log import UNPROVEN_MAX, Reading
 from walstore.document.opening import started
 from walstore.document.ports import RawElement
@@ -69,6 +70,8 @@ class Folded(NamedTuple):
         rejected: How many elements were rejected, since the base.
         unreadable: How many wait for a key, since the base.
         gaps: What is missing now.
+        opened: Those of the gaps that were not there before this part.
+        seen: The highest seq of each session.
         rejections: What was rejected in this part, with its reason.
         forks: Clocks that were used twice, as far as both uses are in this part.
         is_deleted: Whether the document was deleted, and nothing was written since.
@@ -82,9 +85,17 @@ class Folded(NamedTuple):
     rejected: int
     unreadable: int
     gaps: list[Gap]
+    opened: list[Gap]
+    seen: dict[Session, int]
     rejections: list[Rejection]
     forks: list[Fork]
     is_deleted: bool
+
+    def is_fuller_than(self, other: Folded) -> bool:
+        """Whether something is here that the other lacks, and nothing the other way round."""
+        has_all = all(self.seen.get(session, 0) >= seq for session, seq in other.seen.items())
+        is_less = sum(map(_size, self.gaps)) < sum(map(_size, other.gaps))
+        return has_all and is_less and not _opened(self.gaps, other.gaps)
 
 
 class ReadAgain(NamedTuple):
@@ -99,6 +110,8 @@ def fold(
     *,
     identity: Identity | None,
     previous: Mapping[str, Any] | None = None,
+    previous_seq: int = 0,
+    relay_seq: int = 0,
     snapshots: Iterable[object] = (),
     gone_upto: int = 0,
     is_final: bool = False,
@@ -111,6 +124,9 @@ def fold(
         elements: The part, in the order of the log.
         identity: Who keeps states: it has signed the previous one, and signs the next.
         previous: The state that was kept of all before; None at the beginning of the log.
+        previous_seq: The relay seq that this state is said to end at.
+        relay_seq: The relay seq that the part ends at, to be kept with the next state; 0 if nobody
+            will say it again.
         snapshots: The snapshots of the document that were stored meanwhile, in their order.
         gone_upto: Elements up to this `ts` may be missing from the part.
         is_final: Whether there is nothing to read again: what is at hand has to do.
@@ -119,14 +135,15 @@ def fold(
 
     Returns:
         What it folds to; or that the whole log is needed, and why. With `is_final` that is so only
-        if elements are gone and nothing that is believed stands for them.
+        if the kept state cannot be used, or if elements are gone and nothing that is believed
+        stands for them.
     """
     noticed: list[Rejection] = []
     try:
-        kept = resumed(rules, identity, previous, is_final=is_final)
+        kept = resumed(rules, identity, previous, previous_seq=previous_seq, is_final=is_final)
         start = based(rules, kept, snapshots, gone_upto, noticed, is_final=is_final)
         part = above(elements, start.note.base_ts)
-        folding = _Fold(rules, start, is_ahead=is_ahead)
+        folding = _Fold(rules, start, relay_seq=relay_seq, is_ahead=is_ahead)
         if not is_final:
             check_vouching(start.note, part)
             if start is kept and previous is not None:
@@ -149,9 +166,10 @@ def kept_sharing(
 class _Fold:
     """One reading of a part."""
 
-    def __init__(self, rules: FoldRules, start: Start, *, is_ahead: bool) -> None:
+    def __init__(self, rules: FoldRules, start: Start, *, relay_seq: int, is_ahead: bool) -> None:
         self._rules = rules
         self._start = start
+        self._relay_seq = relay_seq
         self._is_ahead = is_ahead
         self._log = rules.new_log()
         if start.snapshot is not None:
@@ -179,12 +197,14 @@ class _Fold:
         """Fold the elements, and say what came of it."""
         log = self._log
         heads = dict(log.heads)
+        known = log.tracker.gaps()
         reading = log.read(part)
         if log.is_out_of_order:
             log.crdt = log.refolded()
         rejections = _final(reading) + log.refused_unlinked()
         note = self._noted(part, rejections, reading)
         crdt, cuts = log.crdt, self._start.cuts
+        gaps = sorted(log.tracker.gaps(), key=lambda gap: (*gap[:3], gap.session or ""))
         return Folded(
             value=crdt.materialize(),
             state=None if identity is None else self._kept(identity, note, heads),
@@ -193,7 +213,9 @@ class _Fold:
             authors=list(note.authors),
             rejected=note.rejected,
             unreadable=note.unreadable,
-            gaps=sorted(log.tracker.gaps(), key=lambda gap: (*gap[:3], gap.session or "")),
+            gaps=gaps,
+            opened=_opened(gaps, known),
+            seen={(author, session): seq for author, session, seq in log.tracker.sessions()},
             rejections=noticed + rejections,
             forks=[event for event in reading.events if isinstance(event, Fork)],
             is_deleted=newest_cut(cuts).is_deletion and not crdt.names(),
@@ -211,6 +233,7 @@ class _Fold:
         authors = {part.author for part in reading.folded.parts}
         return before._replace(
             sharing=rules.sharing,
+            relay_seq=self._relay_seq,
             base_ts=log.checkpoint if self._is_ahead else before.base_ts,
             writers_id=rules.writers_id,
             keys_id=rules.keys_id if unreadable + before.unreadable else "",
@@ -291,6 +314,22 @@ def _final(reading: Reading) -> list[Rejection]:
         for rejection in rejections
         if rejection.ts not in folded or rejection.evidence != folded[rejection.ts].as_json()
     ]
+
+
+def _opened(gaps: Iterable[Gap], known: Sequence[Gap]) -> list[Gap]:
+    """The gaps that were not known; what is left of one that was is none."""
+    others = set(gaps).difference(known)
+    return [gap for gap in others if not any(_is_within(gap, each) for each in known)]
+
+
+def _size(gap: Gap) -> int:
+    return gap.got - gap.expected
+
+
+def _is_within(gap: Gap, other: Gap) -> bool:
+    """Whether all that a gap lacks is lacked by another one."""
+    is_same = (gap.author, gap.session) == (other.author, other.session)
+    return is_same and other.expected <= gap.expected and gap.got <= other.got
 
 
 def _sort_nodes(crdt: WalCrdt) -> None:
