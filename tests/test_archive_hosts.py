@@ -13,6 +13,7 @@ import pytest
 from tests.archive_world import MODES, World
 from tests.rigged import ALICE, BOB
 from walstore.archive.artifacts import DamagedObjectError
+from walstore.archive.buckets import bucket_of
 from walstore.archive.checking import Checked, check_archive
 from walstore.archive.follow import Follower
 from walstore.archive.keys import manifest_key
@@ -167,6 +168,30 @@ async def test_a_change_with_the_row_of_another_key_is_refused(mode: str) -> Non
         await follower.next()
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("index", [0, 1])
+async def test_a_row_in_another_part_is_refused(mode: str, index: int) -> None:
+    host = Host(mode)
+    await host.document(1, 2)
+    manifest = await host.archive.manifest()
+    artifacts = list(manifest.artifacts)
+    parts = list(artifacts[index].formats["jsonl"])
+    own = bucket_of(("notes/a",), manifest.parts)
+    found = await host.world.place.get(parts[own].key or "")
+    assert found is not None
+    await host.world.place.put(parts[1 - own].key or "", found.body)
+    parts[1 - own] = parts[own]._replace(key=parts[1 - own].key, uri=parts[1 - own].uri)
+    artifacts[index] = replace(artifacts[index], formats={"jsonl": tuple(parts)}, count=2)
+    body = write_manifest(replace(manifest, artifacts=tuple(artifacts)))
+    await host.world.place.put(manifest_key("notes/"), body)
+    (flaw,) = (await host.verify()).flaws
+    assert f"belongs into part {own}" in flaw
+    with pytest.raises(DamagedObjectError):
+        await host.world.rows()
+    with pytest.raises(DamagedObjectError):
+        await Follower(host.archive).next()
+
+
 def _forge(lines: Lines) -> None:
     row = lines[0].get("new", lines[0])
     if row.get("data") is None:
@@ -192,6 +217,22 @@ async def test_a_forged_row_is_noticed_wherever_it_is(mode: str, index: int) -> 
     checked = await host.verify()
     assert checked.flaws
     assert checked.rows == (3 if mode == "sealed" else 1)
+
+
+@pytest.mark.parametrize("index", [0, 1])
+async def test_a_value_that_nothing_proves_is_told(index: int) -> None:
+    host = Host("folded")
+    await host.document(1, 2)
+    assert (await host.verify()).notes == []
+
+    def strip(lines: Lines) -> None:
+        _forge(lines)
+        lines[0].get("new", lines[0])["state"] = None
+
+    await host.tamper(index, strip)
+    checked = await host.verify()
+    assert checked.is_sound
+    assert checked.notes == ["documents with a value that no state proves: 1, 'notes/a' the first"]
 
 
 async def test_a_format_that_nobody_knows_is_told() -> None:

@@ -3,8 +3,8 @@
 - An object is never replaced by other bytes. Whoever finds its key taken by the same bytes puts
   them there again: that is a retry, and what was left a while ago is young once more, so that
   nobody collects it as an orphan. If they are other bytes, the object goes beside them.
-- What is read has the size, the hash and the number of rows that the manifest says, and a change
-  the row of its own key, or it is refused.
+- What is read has the size, the hash and the number of rows that the manifest says, a change the
+  row of its own key, and a part no row of another one, or it is refused.
 - An object is found by what its key says below the prefix, so that an archive can be copied.
 """
 
@@ -14,11 +14,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from typing import NamedTuple, TypeVar
 
+from walstore.archive.buckets import bucket_of
 from walstore.archive.destination import ConflictError, Destination
 from walstore.archive.format import Format
 from walstore.archive.keys import PartOf, base_key, diff_key, other_key
 from walstore.archive.manifest import Artifact, Part
-from walstore.archive.rows import Column, Row, RowChange, key_of, sort_key
+from walstore.archive.rows import Action, Column, Key, Row, RowChange, key_of, sort_key
 from walstore.errors import MalformedError, StorageError
 
 _EPOCH = "epoch="
@@ -179,10 +180,23 @@ def checked_count(items: Iterable[_Item], key: str, expected: int | None) -> Ite
         raise DamagedObjectError(key, f"it has {count} rows or changes, not {expected}")
 
 
-def checked_keys(
-    changes: Iterable[RowChange], key: str, key_fields: Sequence[str]
+def checked_rows(
+    rows: Iterable[Row], key: str, key_fields: Sequence[str], part: PartOf
+) -> Iterator[Row]:
+    """Rows, and an error at the first one that belongs into another part.
+
+    Raises:
+        DamagedObjectError: There is one.
+    """
+    for row in rows:
+        _check_part(key_of(row, key_fields), key, part)
+        yield row
+
+
+def checked_changes(
+    changes: Iterable[RowChange], key: str, key_fields: Sequence[str], part: PartOf
 ) -> Iterator[RowChange]:
-    """Changes, and an error at the first one that has the row of another key.
+    """Changes, and an error at the first one that has the row of another key or part.
 
     Raises:
         DamagedObjectError: There is one.
@@ -191,7 +205,17 @@ def checked_keys(
         row = change.new
         if row is not None and sort_key(key_of(row, key_fields)) != sort_key(change.key):
             raise DamagedObjectError(key, f"{list(change.key)!r} has the row of another key")
+        # A TRUNCATE is in every part.
+        if change.action is not Action.TRUNCATE:
+            _check_part(change.key, key, part)
         yield change
+
+
+def _check_part(row_key: Key, key: str, part: PartOf) -> None:
+    # A second row in another part would be found by nobody who looks for the first.
+    number = bucket_of(row_key, part.parts)
+    if number != part.number:
+        raise DamagedObjectError(key, f"{list(row_key)!r} belongs into part {number}")
 
 
 async def _put_under(destinations: Sequence[Destination], keys: Sequence[str], body: bytes) -> str:

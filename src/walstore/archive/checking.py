@@ -5,7 +5,9 @@
 - The rows of a sealed table prove themselves; see `verification`. Those of earlier artifacts are
   the same ones, byte for byte.
 - The states of a folded table are signed by whoever folded them, and hold the values beside them.
-  That is so for every row that there ever was, each looked at once.
+  That is so for every row that there ever was, each looked at once. A row without a state proves
+  nothing: it is counted, and told as a note, as states may be off, or too large to be kept.
+- Every row is in the part that its key says.
 - No row is of an event beyond the end of its artifact, and none of a folded diff of one before its
   beginning.
 """
@@ -20,20 +22,22 @@ from heapq import merge
 
 from walstore.archive.artifacts import (
     DamagedObjectError,
+    checked_changes,
     checked_count,
-    checked_keys,
+    checked_rows,
     key_of_part,
     read_object,
 )
 from walstore.archive.destination import DestinationError
 from walstore.archive.extras import ExtraMissingError
 from walstore.archive.formats import UnknownFormatError, open_format
-from walstore.archive.manifest import Artifact, Manifest, Part
+from walstore.archive.keys import PartOf
+from walstore.archive.manifest import Artifact, Manifest
 from walstore.archive.merge import OrderError, merged
 from walstore.archive.plan import plan
 from walstore.archive.reader import Archive
 from walstore.archive.rows import Row, RowChange, SortKey, key_of, sort_key
-from walstore.archive.states import state_flaw
+from walstore.archive.states import is_bare, state_flaw
 from walstore.archive.verification import Verification, verify_rows
 from walstore.canon import canonical_bytes
 from walstore.errors import PeerError, StorageError
@@ -84,18 +88,25 @@ async def check_archive(
     checked = Checked(manifest)
     count = sum(len(list(each.objects)) for each in manifest.artifacts)
     flaws: list[str] = []
+    bare: set[str] = set()
     rows = 0
     for number in range(manifest.parts):
         seen: _Seen = {}
         for artifact in manifest.artifacts:
             for row in await _check_part(archive, artifact, number, checked):
                 flaws += _row_flaws(row, artifact, manifest, seen)
+                if is_bare(row):
+                    bare.add(str(row.get("document")))
             if on_object is not None:
                 on_object(checked.objects, count)
         rows += len(seen)
     if checked.is_sound:
         await _check_head(archive, checked, rows)
     checked.flaws += flaws
+    if bare and manifest.mode == "folded":
+        checked.notes.append(
+            f"documents with a value that no state proves: {len(bare)}, {min(bare)!r} the first"
+        )
     return checked
 
 
@@ -107,7 +118,7 @@ async def _check_part(
     for format_id, parts in artifact.formats.items():
         part = parts[number]
         try:
-            contents[format_id] = await _decoded(archive, artifact, format_id, part, checked)
+            contents[format_id] = await _decoded(archive, artifact, format_id, number, checked)
         except (ExtraMissingError, UnknownFormatError) as error:
             checked.notes.append(f"{key_of_part(archive.prefix, part)} was not decoded: {error}")
         except DestinationError:
@@ -162,8 +173,9 @@ def _seq_flaws(row: Row, artifact: Artifact, *, is_sealed: bool) -> list[str]:
 
 
 async def _decoded(
-    archive: Archive, artifact: Artifact, format_id: str, part: Part, checked: Checked
+    archive: Archive, artifact: Artifact, format_id: str, number: int, checked: Checked
 ) -> list[Row] | list[RowChange]:
+    part = artifact.formats[format_id][number]
     body = await read_object(archive.destination, archive.prefix, part)
     checked.objects += 1
     checked.object_bytes += len(body)
@@ -171,15 +183,16 @@ async def _decoded(
     format, columns = open_format(format_id), checked.manifest.columns
     is_whole = checked.manifest.parts == 1
     expected = artifact.count if is_whole else part.row_count
-    fields = checked.manifest.key_fields
+    fields, place = checked.manifest.key_fields, PartOf(number, checked.manifest.parts)
     content: list[Row] | list[RowChange]
     try:
         # Merging it with nothing goes through it in order.
         if artifact.is_base:
-            content = list(checked_count(format.read_base(body, columns), key, expected))
+            rows = checked_rows(format.read_base(body, columns), key, fields, place)
+            content = list(checked_count(rows, key, expected))
             deque(merged(content, [], fields), maxlen=0)
         else:
-            changes = checked_keys(format.read_diff(body, columns), key, fields)
+            changes = checked_changes(format.read_diff(body, columns), key, fields, place)
             content = list(checked_count(changes, key, expected))
             deque(merged([], [content], fields), maxlen=0)
     except OrderError as error:

@@ -13,15 +13,16 @@ from typing import NamedTuple
 
 from walstore.archive.artifacts import (
     NoFormatError,
+    checked_changes,
     checked_count,
-    checked_keys,
+    checked_rows,
     key_of_part,
     read_object,
 )
 from walstore.archive.destination import Destination
 from walstore.archive.format import Format
 from walstore.archive.formats import open_format
-from walstore.archive.keys import manifest_key
+from walstore.archive.keys import PartOf, manifest_key
 from walstore.archive.manifest import Artifact, Manifest, Part
 from walstore.archive.manifest_json import read_manifest
 from walstore.archive.merge import merged
@@ -145,16 +146,14 @@ class Archive:
             raise NotReachedError(None)
         base = await self._read(wanted.base, number)
         diffs = [await self._read(each, number) for each in wanted.diffs]
-        columns = manifest.columns
-        rows = checked_count(base.format.read_base(base.body, columns), base.key, base.row_count)
-        changes = [_changes(each, manifest) for each in diffs]
-        return merged(rows, changes, manifest.key_fields)
+        changes = [_changes(each, manifest, number) for each in diffs]
+        return merged(_rows(base, manifest, number), changes, manifest.key_fields)
 
     async def changes(self, manifest: Manifest, diff: Artifact) -> list[RowChange]:
         """The changes of a diff: a TRUNCATE first, if there is one, then part after part."""
         changes: list[RowChange] = []
         for number in range(manifest.parts):
-            for change in _changes(await self._read(diff, number), manifest):
+            for change in _changes(await self._read(diff, number), manifest, number):
                 # Every part has it; once they are one, it would empty what came before.
                 if change.action is not Action.TRUNCATE or not changes:
                     changes.append(change)
@@ -173,10 +172,18 @@ class Archive:
         raise NoFormatError(artifact, [each.id for each in self._formats])
 
 
-def _changes(reading: Reading, manifest: Manifest) -> Iterator[RowChange]:
+def _rows(reading: Reading, manifest: Manifest, number: int) -> Iterator[Row]:
+    rows = reading.format.read_base(reading.body, manifest.columns)
+    part = PartOf(number, manifest.parts)
+    placed = checked_rows(rows, reading.key, manifest.key_fields, part)
+    return checked_count(placed, reading.key, reading.row_count)
+
+
+def _changes(reading: Reading, manifest: Manifest, number: int) -> Iterator[RowChange]:
     changes = reading.format.read_diff(reading.body, manifest.columns)
-    keyed = checked_keys(changes, reading.key, manifest.key_fields)
-    return checked_count(keyed, reading.key, reading.row_count)
+    part = PartOf(number, manifest.parts)
+    placed = checked_changes(changes, reading.key, manifest.key_fields, part)
+    return checked_count(placed, reading.key, reading.row_count)
 
 
 def _openable(artifact: Artifact) -> Iterator[Format]:

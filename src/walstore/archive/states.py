@@ -9,6 +9,11 @@ from walstore.errors import PeerError
 from walstore.sealed.encryptor import PlainEncryptor
 
 
+def is_bare(row: Row) -> bool:
+    """Whether a row has a value, and no state that proves it."""
+    return row.get("state") is None and row.get("value") is not None
+
+
 def state_flaw(row: Row) -> str | None:
     """What is wrong with the state of a row; None if nothing is, or it has none."""
     document, state = row.get("document"), row.get("state")
