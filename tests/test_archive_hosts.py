@@ -235,18 +235,21 @@ async def test_a_value_that_nothing_proves_is_told(index: int) -> None:
     assert checked.notes == ["documents with a value that no state proves: 1, 'notes/a' the first"]
 
 
-async def test_a_format_that_nobody_knows_is_told() -> None:
+@pytest.mark.parametrize("is_alone", [True, False])
+async def test_a_format_that_nobody_knows_is_told(is_alone: bool) -> None:
     host = Host("sealed")
     await host.document(1)
     manifest = await host.archive.manifest()
     (base,) = manifest.artifacts
-    later = replace(base, formats={**base.formats, "later": base.formats["jsonl"]})
+    known = {} if is_alone else base.formats
+    later = replace(base, formats={**known, "later": base.formats["jsonl"]})
     body = write_manifest(replace(manifest, artifacts=(later,)))
     await host.world.place.put(manifest_key("notes/"), body)
     checked = await host.verify()
     assert checked.is_sound
-    assert len(checked.notes) == manifest.parts
+    assert len(checked.notes) == manifest.parts + is_alone
     assert "there is no format 'later'" in checked.notes[0]
+    assert ("the rows at the head were not checked" in checked.notes[-1]) == is_alone
 
 
 async def test_a_row_that_later_bases_do_not_have_is_noticed() -> None:

@@ -22,6 +22,7 @@ from heapq import merge
 
 from walstore.archive.artifacts import (
     DamagedObjectError,
+    NoFormatError,
     checked_changes,
     checked_count,
     checked_rows,
@@ -101,7 +102,10 @@ async def check_archive(
                 on_object(checked.objects, count)
         rows += len(seen)
     if checked.is_sound:
-        await _check_head(archive, checked, rows)
+        try:
+            await _check_head(archive, checked, rows)
+        except NoFormatError as error:
+            checked.notes.append(f"the rows at the head were not checked: {error}")
     checked.flaws += flaws
     if bare and manifest.mode == "folded":
         checked.notes.append(
