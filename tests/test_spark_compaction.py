@@ -189,6 +189,67 @@ async def test_who_has_no_role_by_the_roster_stores_nothing(role: Any, outcome: 
     assert (await place.transport.read("a" + SNAPSHOT_SUFFIX) is not None) == (outcome == "stored")
 
 
+async def rolled_back_to(place: Place, roster: Any) -> Any:
+    """Put another roster in place of the current one, as a relay can; the current one."""
+    current = await place.log.record("a", "roster")
+    assert current is not None
+    await place.log.put_record("a", "roster", roster.text, current.revision)
+    return current
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_an_older_roster_has_nothing_signed_away(
+    is_late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place()
+    shared = Shared(place, is_sealed=False)
+    await shared.alice.settle()
+    await set_fields(await shared.opened(ALICE, shared.alice), 1)
+    await shared.alice.invite(Card.of(BOB), ["read", "snapshot"])
+    old = await place.log.record("a", "roster")
+    await shared.alice.invite(Card.of(MALLORY), ["read", "write"])
+    invited = shared.sharing(MALLORY)
+    await invited.refresh()
+    await set_fields(await shared.opened(MALLORY, invited), 2)
+    current = await rolled_back_to(place, old)
+    read, readings = place.transport.pull, []
+
+    async def pull(key: str, after: int) -> Any:
+        # What came last is held back until the snapshot is about to be signed.
+        readings.append(after)
+        is_held_back = is_late and len(readings) <= 2
+        elements = await read(key, after)
+        return [each for each in elements if not is_held_back or each.author == ALICE.public_key]
+
+    monkeypatch.setattr(place.transport, "pull", pull)
+    done = await compacted(place, BOB, BY_ROSTER)
+    assert done.outcome == "refused"
+    assert "the relay may have served an older one" in done.reason
+    assert await place.transport.read("a" + SNAPSHOT_SUFFIX) is None
+    await rolled_back_to(place, current)
+    assert (await compacted(place, BOB, BY_ROSTER)).outcome == "stored"
+    assert (await shared.opened(ALICE, shared.alice)).materialize() == {"count": 2}
+
+
+async def test_the_revoked_keep_spark_from_no_snapshot() -> None:
+    place = Place()
+    shared = Shared(place, is_sealed=False)
+    await shared.alice.settle()
+    alice = await shared.opened(ALICE, shared.alice)
+    await set_fields(alice, 1)
+    await shared.alice.invite(Card.of(BOB), ["read", "snapshot"])
+    await shared.alice.invite(Card.of(MALLORY), ["read", "write"])
+    invited = shared.sharing(MALLORY)
+    await invited.refresh()
+    mallory = await shared.opened(MALLORY, invited)
+    await set_fields(mallory, 2)
+    await alice.pull()
+    await shared.alice.revoke(MALLORY.public_key)
+    await set_fields(mallory, 3)
+    assert (await compacted(place, BOB, BY_ROSTER)).outcome == "stored"
+    assert (await shared.opened(ALICE, shared.alice)).materialize() == {"count": 2}
+
+
 async def test_who_has_no_role_by_the_list_stores_nothing() -> None:
     place = Place()
     await set_fields(await place.opened("a", ALICE), 1)

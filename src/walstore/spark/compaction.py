@@ -8,6 +8,9 @@
   role. What it lets go of then is its own policy; see `walstore relay compact`.
 - Nothing is signed on the word of a relay: a roster counts if somebody who may own documents has
   signed it, and one that is missing or refused is a refusal, too.
+- Nobody here remembers a roster: a relay that serves an older one could have what newer members
+  wrote signed away. So with rosters an element of somebody who may not write is a refusal. Those
+  whom the roster names as revoked keep nobody from a snapshot.
 - One bad document is a line of the report, never the end of the job.
 - Keys are where the task runs, in a file or a variable; see `signer`.
 """
@@ -15,7 +18,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -25,6 +28,9 @@ from pyspark.sql import functions as sql
 
 from walstore.archive.authority import KEYRING, ROSTER, Authority, Records
 from walstore.document import SnapshotRefusedError, WalDocument
+from walstore.document.document import REJECTIONS_MAX
+from walstore.document.events import NOT_A_WRITER, Rejection
+from walstore.document.ports import SnapshotStore, StoredSnapshot
 from walstore.errors import UsageError, WalStoreError
 from walstore.net.faults import RelayRefusalError
 from walstore.net.websocket import WebSocketTransport
@@ -114,7 +120,7 @@ class Compaction:
             async with asyncio.timeout(DOCUMENT_S_MAX):
                 opened = await self._opened(document, transport, identity)
                 snapshot = await opened.snapshot()
-        except (SnapshotRefusedError, RelayRefusalError, _NoRoleError) as error:
+        except (SnapshotRefusedError, RelayRefusalError, _NoRoleError, _StrangerError) as error:
             return Compacted(document, "refused", reason=str(error))
         except TimeoutError:
             return Compacted(document, "failed", reason=f"it takes over {DOCUMENT_S_MAX:.0f} s")
@@ -136,21 +142,69 @@ class Compaction:
             raise _NoRoleError(problems[0])
         if not rules.is_producer(identity.public_key):
             raise _NoRoleError("this key does not hold the snapshot role")
-        return await WalDocument(
+        guarded = _Guarded(transport)
+        guarded.document = WalDocument(
             document,
             transport=transport,
-            snapshot_store=transport,
+            snapshot_store=guarded if self.authority.writers == "roster" else transport,
             identity=identity,
             writers=rules.is_writer,
             snapshot_role=rules.is_producer,
             revoked=rules.revoked,
             encryptor=rules.encryptor,
             on_author_error="skip",
-        ).open()
+        )
+        return await guarded.document.open()
 
 
 class _NoRoleError(UsageError):
     """Nobody who is believed has said that this key may sign a snapshot."""
+
+
+class _StrangerError(UsageError):
+    """Somebody has written whom the roster does not let."""
+
+    def __init__(self, who: str) -> None:
+        super().__init__(
+            f"{who} wrote what would be signed away, and may not write by the roster; the relay may"
+            " have served an older one"
+        )
+
+
+class _Guarded:
+    """Stores no snapshot of a document that somebody has written to who may not by its roster.
+
+    What is signed is read right before it is stored, so only then it is known who has written.
+    """
+
+    def __init__(self, store: SnapshotStore) -> None:
+        self._store = store
+        self.document: WalDocument | None = None
+
+    async def read(self, snapshot_key: str) -> StoredSnapshot | None:
+        """The stored snapshot."""
+        return await self._store.read(snapshot_key)
+
+    async def write(
+        self, snapshot_key: str, document: dict[str, Any], revision: str | None
+    ) -> None:
+        """Replace it.
+
+        Raises:
+            _StrangerError: Something would be signed away.
+        """
+        assert self.document is not None
+        _check_strangers(self.document.rejected())
+        await self._store.write(snapshot_key, document, revision)
+
+
+def _check_strangers(rejected: Sequence[Rejection]) -> None:
+    strangers = {str(each.author) for each in rejected if each.reason == NOT_A_WRITER}
+    if strangers:
+        raise _StrangerError(f"{min(strangers)[:8]}…")
+    # Older ones may have been forgotten for them.
+    if len(rejected) >= REJECTIONS_MAX:
+        raise _StrangerError("perhaps somebody among very many")
 
 
 def tails(events: DataFrame) -> DataFrame:
