@@ -219,6 +219,24 @@ def test_what_was_saved_of_a_damaged_file_is_brought_back_once(ada: Home) -> Non
     assert ada.ok("show", "notes", "--json").json == found
 
 
+def test_what_is_not_as_it_was_signed_stays_where_it_was_saved(ada: Home) -> None:
+    ada.ok("init", "notes")
+    for name in ("title", "place", "time"):
+        ada.ok("set", "notes", name, f"the {name}")
+    damaged(ada.file("notes"), b"the place")
+    assert ada("show", "notes").code == 1
+    saved = ada.file("notes").with_name("log.db.unsent-1.jsonl")
+    lines = [json.loads(line) for line in saved.read_text().splitlines()]
+    bodies = [line for line in lines if "signature" in line]
+    bodies[0]["signature"] = bodies[1]["signature"]
+    saved.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    done = ada.ok("restore", "notes", "--json")
+    assert done.json == {"name": "notes", "restored": 1, "left": 1}
+    assert f"1 edit in {saved} cannot be brought back" in done.err
+    assert saved.exists()
+    assert "walstore restore notes" in ada.ok("show", "notes").err
+
+
 @pytest.mark.parametrize("words", [("get", "notes", ""), ("show", "notes", "--at", "")])
 def test_a_key_that_completes_changes_nothing(ada: Home, words: tuple[str, ...]) -> None:
     ada.ok("init", "notes")

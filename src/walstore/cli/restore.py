@@ -4,6 +4,7 @@
   noticed and let go of, however often it is brought back.
 - What was not signed yet stays where it was saved. Where its session stood may be lost with the
   file, and a session that counted again from 1 would contradict itself.
+- So does what is not as it was signed. As long as anything stays, the file does, and is told of.
 """
 
 from __future__ import annotations
@@ -45,13 +46,16 @@ def run(arguments: Sequence[str]) -> int:
     saved = [(file, read_unsent(file)) for file in unsent_files(document.file)]
     if not saved:
         raise NothingSavedError(document)
-    bodies = [body for _, unsent in saved for body in _signed(document, unsent)]
-    restored = asyncio.run(_put_back(document, bodies))
+    signed = [_signed(document, unsent) for _, unsent in saved]
+    restored = asyncio.run(_put_back(document, [body for bodies in signed for body in bodies]))
     note(f"brought back {many(restored, 'commit')} of {document.name}")
-    for file, unsent in saved:
-        _tidy(file, unsent)
+    left = 0
+    for (file, unsent), bodies in zip(saved, signed, strict=True):
+        staying = unsent.pending.size - len(bodies) + unsent.unreadable
+        _tidy(file, staying)
+        left += staying
     if flags.json:
-        put_json({"name": document.name, "restored": restored})
+        put_json({"name": document.name, "restored": restored, "left": left})
     return 0
 
 
@@ -79,9 +83,12 @@ async def _put_back(document: KnownDocument, bodies: Sequence[OutboxBody]) -> in
     return len(missing)
 
 
-def _tidy(file: Path, unsent: Unsent) -> None:
+def _tidy(file: Path, left: int) -> None:
     """Let nobody be told again of what is back; what is not is said."""
-    if left := len(unsent.pending.recorded) + unsent.unreadable:
-        note(f"{many(left, 'edit')} in {file} cannot be brought back: never signed, or damaged")
+    if left:
+        note(
+            f"{many(left, 'edit')} in {file} cannot be brought back: never signed, damaged, or not"
+            " as signed"
+        )
     else:
         file.replace(file.with_name(file.name.replace(".unsent-", ".restored-")))
