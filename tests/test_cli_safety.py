@@ -219,6 +219,28 @@ def test_what_was_saved_of_a_damaged_file_is_brought_back_once(ada: Home) -> Non
     assert ada.ok("show", "notes", "--json").json == found
 
 
+@pytest.mark.parametrize("is_number_taken", [False, True])
+def test_what_was_brought_back_before_is_not_replaced(ada: Home, is_number_taken: bool) -> None:
+    ada.ok("init", "notes")
+    beside = ada.file("notes").parent
+    texts: list[str] = []
+    for turn in ("one", "two"):
+        for name in ("title", "place"):
+            ada.ok("set", "notes", name, f"the {name} {turn}")
+        damaged(ada.file("notes"), f"the place {turn}".encode())
+        assert ada("show", "notes").code == 1
+        (saved,) = beside.glob("log.db.unsent-*.jsonl")
+        if is_number_taken:
+            saved = saved.rename(beside / "log.db.unsent-1.jsonl")
+        texts.append(saved.read_text())
+        ada.ok("restore", "notes")
+        # As is advised, once nothing is missing.
+        for each in beside.glob("log.db.damaged-*"):
+            each.unlink()
+    restored = [beside / f"log.db.restored-{number}.jsonl" for number in (1, 2)]
+    assert [each.read_text() for each in restored] == texts
+
+
 def test_what_is_not_as_it_was_signed_stays_where_it_was_saved(ada: Home) -> None:
     ada.ok("init", "notes")
     for name in ("title", "place", "time"):

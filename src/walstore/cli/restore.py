@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from argparse import ArgumentParser
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 
 from walstore.cli.arguments import document_parser, parsed
@@ -91,4 +92,11 @@ def _tidy(file: Path, left: int) -> None:
             " as signed"
         )
     else:
-        file.replace(file.with_name(file.name.replace(".unsent-", ".restored-")))
+        file.replace(_free_name(file))
+
+
+def _free_name(file: Path) -> Path:
+    """The name of a file of unsent edits that are back; of its number, or the next free one."""
+    name, _, number = file.stem.rpartition(".unsent-")
+    names = (file.with_name(f"{name}.restored-{each}.jsonl") for each in count(int(number)))
+    return next(each for each in names if not each.exists())

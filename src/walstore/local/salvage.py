@@ -164,7 +164,9 @@ def _free_number(path: Path) -> int:
     names = {file.name for file in path.parent.iterdir()}
     for number in count(1):
         damaged = f"{path.name}.damaged-{number}"
-        if names.isdisjoint({damaged, damaged + "-wal", f"{path.name}.unsent-{number}.jsonl"}):
+        # What was brought back from a file of unsent edits keeps its number.
+        edits = {f"{path.name}.{kind}-{number}.jsonl" for kind in ("unsent", "restored")}
+        if names.isdisjoint({damaged, damaged + "-wal", *edits}):
             break
     return number
 
