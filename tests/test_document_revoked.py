@@ -393,6 +393,15 @@ async def test_who_starts_from_a_snapshot_waits_for_nothing_that_is_in_it(
     await document.snapshot()
 
 
+async def test_nobody_waits_for_what_counts_by_its_seq_and_is_here() -> None:
+    elements, snapshots = abc(), RiggedSnapshots()
+    last = typed("d", 1, seq=1, prev=link_of(elements[2]), session="t")
+    counts: Counts = {"s": 3, "t": Counted(1, link_of(last), 1)}
+    document, _ = await reading(logged([*elements, last]), counts, snapshot_store=snapshots)
+    assert sorted(document.text("body")) == ["a", "b", "c", "d"]
+    await document.snapshot()
+
+
 async def test_what_is_withheld_above_a_snapshot_is_missed() -> None:
     elements, snapshots = abc(), RiggedSnapshots()
     await (await opened(logged(elements[:2]), ALICE, snapshot_store=snapshots)).snapshot()

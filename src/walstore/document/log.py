@@ -812,16 +812,21 @@ class DocumentLog:
 
     def _before(self, author: str, session: str | None, seq: int, prev: str | None) -> Before:
         """What an element goes on from."""
-        if prev is None or self.base is None:
+        if prev is None:
+            return Before(None)
+        # What counts by its seq is here already.
+        if prev in self._known or prev in self.unreadable or prev in self._rejected:
+            return Before(prev, is_here=True)
+        if self.base is None:
             return Before(prev)
         # The first element of a session goes on from another one, whichever that is. If it is not
         # here, that one is missed by its seqs.
-        is_begun_with = prev in self._claimed or (
+        is_here = prev in self._claimed or (
             self._is_begun_with(author, session, seq - 1)
             if seq > 1
             else any(writer == author for writer, _ in self._begun_with)
         )
-        return Before(prev, is_begun_with)
+        return Before(prev, is_here)
 
     def foresee(self, page: Sequence[object]) -> None:
         """Look ahead at what is read later: what counts of the revoked is known then."""

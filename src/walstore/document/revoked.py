@@ -151,11 +151,11 @@ class Before(NamedTuple):
 
     Attributes:
         link: Its link; None if it is the first of its author.
-        is_begun_with: Whether it is in what the log starts from, as far as can be told.
+        is_here: Whether it was read, or is in what the log starts from, as far as can be told.
     """
 
     link: str | None
-    is_begun_with: bool = False
+    is_here: bool = False
 
 
 class CountedLinks:
@@ -213,7 +213,7 @@ class CountedLinks:
         self.unmet.discard(link)
         if before.link is None:
             return
-        if before.is_begun_with:
+        if before.is_here:
             self.links.add(before.link)
         else:
             self.expect((before.link,))
