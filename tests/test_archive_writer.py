@@ -289,6 +289,46 @@ async def test_a_place_with_another_archive_is_left_alone(
     assert await objects_of(second) == before
 
 
+async def test_a_copy_is_left_alone_if_the_first_place_was_lost(
+    place: Destination, source: Source
+) -> None:
+    copy = MemoryDestination("there")
+    await (await opened([place, copy])).commit(source.window(0, 3))
+    before = await objects_of(copy)
+    empty = MemoryDestination("here")
+    with pytest.raises(DivergedError, match=r"there holds .* at 3, and the first place has none"):
+        await opened([empty, copy])
+    assert (await objects_of(copy), await objects_of(empty)) == (before, {})
+    # Put first, it is the archive, and the other one its copy.
+    await (await opened([copy, empty])).commit(source.window(3))
+    assert await rows_of(empty) == source.rows()
+
+
+async def test_a_copy_is_left_alone_if_the_first_place_has_begun_above_it(
+    place: Destination, source: Source
+) -> None:
+    copy = MemoryDestination("there")
+    await (await opened([place, copy])).commit(source.window(0, 3))
+    before = await objects_of(copy)
+    await place.delete(manifest_key(PREFIX))
+    await (await opened([place])).commit(source.window(0))
+    with pytest.raises(DivergedError, match="epoch 1, the first place began with epoch 2"):
+        await opened([place, copy])
+    assert await objects_of(copy) == before
+
+
+async def test_who_begins_while_another_one_does_goes_on_from_its_head(source: Source) -> None:
+    place, copy = Hooked(Clock()), MemoryDestination("there")
+
+    async def commit() -> None:
+        await (await opened([place, copy])).commit(source.window(0, 3))
+
+    # Right after it was seen that there is no archive.
+    place.reads_left, place.happen = 1, commit
+    written = await opened([place, copy])
+    assert written.head == 3
+
+
 def of_documents(place: Destination, prefix: str | None) -> Writer:
     return Writer(
         table()._replace(documents=prefix),

@@ -23,10 +23,10 @@ class DivergedError(StorageError):
         destination: Its name.
     """
 
-    def __init__(self, destination: str, reason: str) -> None:
-        super().__init__(
-            f"{destination} holds another archive: {reason}; move it away, or write elsewhere"
-        )
+    def __init__(
+        self, destination: str, reason: str, *, way_out: str = "move it away, or write elsewhere"
+    ) -> None:
+        super().__init__(f"{destination} holds another archive: {reason}; {way_out}")
         self.destination = destination
 
 
@@ -81,6 +81,12 @@ def _check_ancestor(name: str, theirs: Manifest, ours: Manifest) -> None:
     kept = {_name(each) for each in ours.artifacts}
     oldest = min((each.epoch for each in ours.artifacts), default=0)
     for artifact in theirs.artifacts:
+        if artifact.epoch < ours.first_epoch:
+            raise DivergedError(
+                name,
+                f"it has artifacts of epoch {artifact.epoch},"
+                f" the first place began with epoch {ours.first_epoch}",
+            )
         if artifact.epoch >= oldest and _name(artifact) not in kept:
             raise DivergedError(
                 name, f"its {artifact.kind.value} to {artifact.to_position} is not in the first"

@@ -2,6 +2,8 @@
 
 - What the first place holds is the archive. Replacing its manifest is the commit; the others
   follow, and one that fails is brought up to it before anything further is written.
+- An archive begins only where no place has one. If another place does and the first does not, the
+  first was lost, and what the other holds may be all that there is.
 - An answer that is lost is looked up: if what is there is what was to be written, it was written.
 """
 
@@ -84,6 +86,28 @@ class Places:
             manifest = read_manifest(found.body)
             self._first.revision, self._body, self.manifest = found.revision, found.body, manifest
         return self.manifest
+
+    async def check_new(self) -> None:
+        """Check that no other place has an archive, where the first has no manifest.
+
+        Raises:
+            MovedError: Somebody else has begun one since the first was read.
+            DivergedError: Another place has one.
+            ManifestError: The manifest of another place is damaged.
+            NewerManifestError: A later version has written it.
+            DestinationError: One of them cannot be read now.
+        """
+        for destination in self.destinations[1:]:
+            found = await destination.get(self._key)
+            manifest = None if found is None else read_manifest(found.body)
+            if manifest is not None and manifest.artifacts:
+                if await self.has_moved():
+                    raise MovedError
+                raise DivergedError(
+                    destination.name,
+                    f"it is at {manifest.head_position}, and the first place has none",
+                    way_out="copy it to the first place, or move its manifest away, too",
+                )
 
     async def highest_epoch(self) -> int:
         """The highest epoch that there are objects of, in any place; 0 if there are none.

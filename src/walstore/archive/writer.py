@@ -246,6 +246,7 @@ class Writer:
         await self._places.roll_forward()
 
     async def _begin(self) -> Manifest:
+        await self._places.check_new()
         highest = await self._places.highest_epoch()
         if highest:
             _logger.warning(
