@@ -82,6 +82,14 @@ class World:
             ).open()
         return self._documents[key, who.public_key]
 
+    async def edit(self, key: str) -> None:
+        """Let one event happen to a document."""
+        document = await self.document(key)
+        document.set_field("count", 1)
+        await document.commit()
+        if key.startswith("notes/"):
+            self.last = (await LogSource(self.log).status()).head_seq
+
     async def happen(self, count: int) -> None:
         for number in range(count):
             key = self.random.choice(["notes/a", "notes/b", "notes/c", "other/d"])
@@ -94,7 +102,11 @@ class World:
                 self.last = (await LogSource(self.log).status()).head_seq
 
     def engine(
-        self, place: Destination | None = None, *others: Destination, **options: Any
+        self,
+        place: Destination | None = None,
+        *others: Destination,
+        clock: Clock | None = None,
+        **options: Any,
     ) -> Engine:
         source = LogSource(self.log, "notes/", page_events_max=5)
         archive = Archive(self.place if place is None else place, "notes/")
@@ -107,7 +119,7 @@ class World:
             base_formats=[JsonlFormat()],
             diff_formats=[JsonlFormat()],
             policy=self.policy,
-            now_ms=Clock(),
+            now_ms=Clock() if clock is None else clock,
             keep_epochs=self.keep_epochs,
         )
         settings: dict[str, Any] = {"interval_ms": 5, "buffer_bytes_max": 2**20, **options}

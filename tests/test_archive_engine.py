@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import product
 from typing import Any
 
@@ -12,14 +12,20 @@ import anyio.lowlevel
 import pytest
 
 from tests.archive_faults import Faults, FaultyDestination, Killed, timed_out
+from tests.archive_tables import Clock
 from tests.archive_world import MODES, World, until
 from tests.rigged import BOB
+from walstore.archive.destination import Destination
+from walstore.archive.engine import Engine
 from walstore.archive.memory import MemoryDestination
+from walstore.archive.service import Keeping, NotBegunError
 from walstore.archive.source import Page, Status
 from walstore.document.ports import LogBehindError
 from walstore.net.faults import OtherRelayError
 from walstore.relay.memory import MemoryLog
 from walstore.relay.reading import LogSource
+
+MANIFEST = "notes/manifest.json"
 
 
 @pytest.fixture(params=MODES)
@@ -260,40 +266,140 @@ async def test_a_start_anew_takes_what_the_source_still_has(
     await world.check()
 
 
-async def test_who_is_sent_back_reads_again_though_nothing_more_happens(world: World) -> None:
-    async def edit(key: str) -> None:
-        document = await world.document(key)
-        document.set_field("count", 1)
-        await document.commit()
-
-    await edit("notes/a")
+async def test_a_head_between_what_was_read_here_is_gone_on_from(world: World) -> None:
+    await world.edit("notes/a")
     engine, other = world.engine(), world.engine()
-    waits: list[int] = []
-    wait = engine._source.wait
+    await engine.run_once()
+    await world.edit("other/d")
+    await read_all(other)
+    await world.edit("other/e")
+    await world.edit("notes/b")
+    while await engine._read():
+        pass
+    # The other one's base ends before the first event that was read here, and after its beginning.
+    await other.flush(is_base_wanted=True)
+    committed = await engine.flush()
+    assert committed is not None
+    assert (committed.artifact.from_position, committed.artifact.to_position) == (2, 4)
+    await world.check()
 
-    async def noted(since: int) -> None:
-        waits.append(since)
-        await wait(since)
 
-    engine._source.wait = noted  # type: ignore[method-assign]
+async def read_all(engine: Engine) -> None:
+    await engine._begin()
+    while await engine._read():
+        pass
+
+
+async def test_who_is_sent_back_reads_again_though_nothing_more_happens(world: World) -> None:
+    await world.edit("notes/a")
+    engine = world.engine()
     following = asyncio.ensure_future(engine._follow())
     await until(lambda: engine.status.is_ready)
-    await edit("other/d")
-    await other._begin()
-    while await other._read():
-        pass
-    await edit("other/e")
-    await edit("notes/b")
-    await until(lambda: 4 in waits)
-    # The other one's base ends before what was read here begins.
-    await other.flush(is_base_wanted=True)
+    older = await world.place.get(MANIFEST)
+    assert older is not None
+    await world.edit("notes/b")
+    await until(lambda: engine.status.buffered_events == 1)
     await engine.flush()
+    # Whoever looks after the archive puts an older manifest back.
+    await world.place.put(MANIFEST, older.body)
+    await engine.flush(is_base_wanted=True)
+    assert engine.writer.head == 1
     await until(lambda: engine.status.buffered_events == 1)
     await engine.flush()
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)
-    assert engine.writer.head == 4
+    assert engine.writer.head == 2
     await world.check()
+
+
+class Interrupted(FaultyDestination):
+    """A place where something happens right before an artifact is stored, once."""
+
+    def __init__(self, inner: Destination, happen: Callable[[], Awaitable[object]]) -> None:
+        super().__init__(inner, Faults())
+        self._happen: Callable[[], Awaitable[object]] | None = happen
+
+    async def put_if(self, key: str, body: bytes, revision: str | None) -> str:
+        if "epoch=" in key and self._happen is not None:
+            happen, self._happen = self._happen, None
+            await happen()
+        return await super().put_if(key, body, revision)
+
+
+async def test_a_first_base_that_fails_once_is_of_all_that_was_read(world: World) -> None:
+    async def fail() -> None:
+        raise timed_out()
+
+    # The first event is none of the table's.
+    await world.edit("other/d")
+    await world.happen(10)
+    engine, stopped = world.engine(Interrupted(world.place, fail)), anyio.Event()
+    running = asyncio.ensure_future(engine.run(stopped))
+    await until(lambda: engine.status.is_ready)
+    stopped.set()
+    await running
+    assert len(world.committed) == 1
+    assert world.committed[0].artifact.to_position >= world.last
+    await world.check()
+
+
+async def test_who_meets_the_beginning_of_another_one_writes_what_it_has_read(
+    world: World,
+) -> None:
+    await world.edit("other/d")
+    await world.happen(10)
+    other = world.engine(clock=Clock(7))
+    await read_all(other)
+    await world.engine(Interrupted(world.place, other.flush)).run_once()
+    assert len(world.committed) == 1
+    assert world.committed[0].artifact.to_position >= world.last
+    await world.check()
+
+
+async def test_one_run_whose_manifest_is_moved_away_meanwhile_reads_everything_anew(
+    world: World,
+) -> None:
+    async def move_away() -> None:
+        await world.place.delete(MANIFEST)
+
+    await world.happen(10)
+    await world.engine().run_once()
+    await world.happen(10)
+    committed = await world.engine(Interrupted(world.place, move_away)).run_once()
+    assert committed is not None
+    assert (committed.artifact.is_base, committed.manifest.first_epoch) == (True, 2)
+    assert len(world.committed) == 2
+    await world.check()
+
+
+async def test_who_is_overtaken_at_the_start_is_ready_though_nothing_happens(
+    world: World,
+) -> None:
+    async def commit() -> None:
+        await world.edit("notes/b")
+        await world.engine(clock=Clock(7)).run_once()
+
+    await world.edit("notes/a")
+    engine, stopped = world.engine(Interrupted(world.place, commit)), anyio.Event()
+    running = asyncio.ensure_future(engine.run(stopped))
+    await until(lambda: engine.status.is_ready)
+    assert engine.status.moved == 1
+    stopped.set()
+    await running
+    await world.check()
+
+
+async def test_nothing_is_written_of_what_was_not_read(world: World) -> None:
+    await world.happen(3)
+    engine = world.engine()
+    await engine._begin()
+    assert await engine.flush(is_base_wanted=True) is None
+    nothing: Any = None
+    keeping = Keeping(nothing, nothing)
+    keeping.engine = engine
+    with pytest.raises(NotBegunError, match="nothing was read yet"):
+        await keeping.snapshot()
+    assert [each async for each in world.place.list("")] == []
 
 
 async def test_a_relay_that_was_rolled_back_ends_it(world: World) -> None:

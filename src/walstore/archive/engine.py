@@ -6,6 +6,8 @@
   when what they became is committed: whatever fails is tried again, and nothing is lost.
 - Whoever waits for a commit may give up at any moment, after it has happened, too. So what is kept
   here is brought in line with the archive's manifest whenever that is another one than it was.
+- What is kept is all that happened between two positions. If the archive's head is not within them,
+  it is thrown away and read again from the head; until then an archive that is empty stays so.
 - A full buffer is written at once, and nothing more is read until it is.
 - A restart goes on where the archive ends. So does a writer who has met somebody else's commit.
 - Where the source no longer reaches back so far, what it still has becomes a new base.
@@ -120,6 +122,8 @@ class Engine:
         self._backoff = Backoff() if backoff is None else backoff
         self._buffer: list[Event] = []
         self._bytes = 0
+        # The buffer holds all events above this position, up to `status.source_position`.
+        self._since = 0
         self._has_read_all = False
         # What the buffer, and what the table remembers, go on from.
         self._aligned: Manifest | None = None
@@ -173,12 +177,17 @@ class Engine:
             StorageError, TransportError, PeerError: It could not be read or written.
         """
         committed = await self._begin()
-        while await self._read():
-            committed = await self._make_room() or committed
-        return await self.flush() or committed
+        for _ in range(_MOVED_MAX):
+            while await self._read():
+                committed = await self._make_room() or committed
+            committed = await self.flush() or committed
+            # Who has met somebody else may have been sent back.
+            if self._has_read_all:
+                return committed
+        raise MovedError
 
     async def flush(self, *, is_base_wanted: bool = False) -> Committed | None:
-        """Write what was read; None if there is nothing to write.
+        """Write what was read; None if there is nothing to write, or it has to be read again.
 
         Raises:
             StorageError: It is not known to be written; it will be tried again.
@@ -195,15 +204,24 @@ class Engine:
             raise MovedError
 
     async def _commit(self, *, is_base_wanted: bool) -> Committed | None:
+        if self._is_unread():
+            return None
         # Taken in one step: what arrives from here on is in the next window.
         events, to = list(self._buffer), self.status.source_position
         window = await self._table.window(events, to=to, manifest=self._writer.manifest)
         committed = await self._commit_window(window, is_base_wanted=is_base_wanted)
         del self._buffer[: len(events)]
+        self._since = to
         self._bytes -= sum(map(_size, events))
         self._measure()
         self.status.is_ready = self.status.is_ready or self._has_read_all
         return committed
+
+    def _is_unread(self) -> bool:
+        """Whether a base would be the first, and would say that there is nothing, unseen."""
+        manifest = self._writer.manifest
+        is_first = manifest is None or manifest.newest_base is None
+        return is_first and not self._buffer and not self._has_read_all
 
     async def _commit_window(
         self, window: Window, *, is_base_wanted: bool = False
@@ -233,15 +251,15 @@ class Engine:
         self._aligned = self._writer.manifest
         self._table.forget()
         head, reached = self._writer.head, self.status.source_position
-        first = self._buffer[0].seq if self._buffer else reached + 1
-        if first > head + 1 or head > reached:
+        if self._since <= head <= reached:
+            self._buffer[:] = [event for event in self._buffer if event.seq > head]
+            self._bytes = sum(map(_size, self._buffer))
+            self._since = head
+        else:
             # What lies between is not here: it is read again, also if nothing more is to come.
-            self._buffer.clear()
-            self.status.source_position = head
+            self._go_on_from(head)
             if self._waiting is not None:
                 self._waiting.cancel()
-        self._buffer[:] = [event for event in self._buffer if event.seq > head]
-        self._bytes = sum(map(_size, self._buffer))
         self._measure()
         last = self._writer.last
         if last is not None and self._on_found is not None:
@@ -253,8 +271,7 @@ class Engine:
         """Find where to go on from; what was written, if the source does not reach back so far."""
         async with self._lock:
             await self._writer.open()
-            self._clear()
-            self.status.source_position = self._writer.head
+            self._go_on_from(self._writer.head)
             self._align()
             self._measure()
             committed = None
@@ -276,15 +293,17 @@ class Engine:
                 # It has let go of more meanwhile.
                 min_seq = error.min_seq
         committed = await self._commit_window(window, is_base_wanted=True)
-        self._clear()
-        self.status.source_position = window.to
+        self._go_on_from(window.to)
         self.status.is_ready = True
         self._measure()
         return committed
 
-    def _clear(self) -> None:
+    def _go_on_from(self, position: int) -> None:
+        """Keep nothing, and read on from a position."""
         self._buffer.clear()
         self._bytes = 0
+        self._since = self.status.source_position = position
+        self._has_read_all = False
 
     async def _read(self) -> bool:
         """Read a page; whether there is more."""
@@ -328,15 +347,21 @@ class Engine:
                 if not await self._read():
                     await self._write_first()
                     await self._make_room()
-                    with anyio.CancelScope() as self._waiting:
-                        await self._source.wait(self.status.source_position)
-                    # What comes meanwhile is read together with it.
-                    await anyio.sleep(rest_s)
+                    await self._wait_for_news(rest_s)
                 failures, self.status.reason = 0, None
             except (TransportError, StorageError) as error:
                 self._wait_out(error)
                 await anyio.sleep(self._backoff.pause_ms(failures, random()) / 1000)
                 failures += 1
+
+    async def _wait_for_news(self, rest_s: float) -> None:
+        if not self._has_read_all:
+            # What was just written has met somebody else, and was sent back.
+            return
+        with anyio.CancelScope() as self._waiting:
+            await self._source.wait(self.status.source_position)
+        # What comes meanwhile is read together with it.
+        await anyio.sleep(rest_s)
 
     async def _write_first(self) -> None:
         """Write what there was at the start as soon as it was read."""

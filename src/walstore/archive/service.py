@@ -117,7 +117,7 @@ class Keeping:
                 failures += 1
         return None
 
-    async def snapshot(self) -> Committed | None:
+    async def snapshot(self) -> Committed:
         """Write a base now.
 
         Raises:
@@ -129,7 +129,10 @@ class Keeping:
             raise NotBegunError(self.reason)
         if not self.engine.is_begun:
             raise NotBegunError(self.engine.status.reason)
-        return await self.engine.flush(is_base_wanted=True)
+        committed = await self.engine.flush(is_base_wanted=True)
+        if committed is None:
+            raise NotBegunError("nothing was read yet that it could be of")
+        return committed
 
     def shown(self) -> dict[str, Json]:
         """What there is to know of it."""
