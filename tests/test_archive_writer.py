@@ -20,12 +20,15 @@ from tests.archive_tables import (
     table,
     writer,
 )
+from walstore.archive import orphans
 from walstore.archive.artifacts import Encoded, Spot, put_part
 from walstore.archive.destination import Destination, DestinationError, Found
 from walstore.archive.follow import Follower, Replaced
 from walstore.archive.jsonl import JsonlFormat
 from walstore.archive.keys import manifest_key
 from walstore.archive.local import LocalDestination
+from walstore.archive.manifest import Manifest
+from walstore.archive.manifest_json import read_manifest
 from walstore.archive.memory import MemoryDestination
 from walstore.archive.mirror import DivergedError
 from walstore.archive.orphans import GRACE_MS, collect_orphans
@@ -462,12 +465,67 @@ async def test_what_is_about_to_be_committed_is_no_orphan_however_old(
 
     # Right after whoever tidies has seen that nobody names it.
     place.reads_left, place.happen = 1, commit if is_committed else put_again
-    orphans = await collect_orphans(Archive(place, PREFIX), now_ms=clock.now_ms)
+    found = await collect_orphans(Archive(place, PREFIX), now_ms=clock.now_ms)
     assert place.reads_left == 0
-    assert orphans.objects == ()
+    assert found.objects == ()
     assert key in await keys_of(place)
     await opened([place])
     assert len(await rows_of(place)) == (5 if is_committed else 2)
+
+
+LEFT = [f"{PREFIX}epoch=1/diff-5-{to}.jsonl" for to in range(10, 99)]
+
+
+async def with_orphans(source: Source) -> tuple[MemoryDestination, Writer, Clock]:
+    """An archive, with what killed writers have left, long ago."""
+    clock = Clock()
+    place = MemoryDestination("here", now_ms=clock)
+    written = await opened([place])
+    await written.commit(source.window(0, 2))
+    for key in LEFT:
+        await place.put(key, b"left behind\n")
+    clock.now_ms += GRACE_MS + 1
+    return place, written, clock
+
+
+async def test_many_orphans_are_collected_with_few_looks(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, _, clock = await with_orphans(source)
+    faults, parsed = Faults(), []
+
+    def read_counted(body: bytes) -> Manifest:
+        parsed.append(body)
+        return read_manifest(body)
+
+    monkeypatch.setattr(orphans, "read_manifest", read_counted)
+    archive = Archive(FaultyDestination(place, faults), PREFIX)
+    removed = await collect_orphans(archive, now_ms=clock.now_ms)
+    assert [each.key for each in removed.objects] == LEFT
+    looks = [step for step in faults.steps if step.startswith("list ")]
+    assert len(looks) < len(LEFT) / 10
+    assert len(parsed) == 1
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+async def test_what_is_put_again_while_others_are_removed_is_no_orphan(
+    source: Source, is_committed: bool
+) -> None:
+    place, written, clock = await with_orphans(source)
+    delete, deleted = place.delete, list[str]()
+
+    async def deleting(key: str) -> None:
+        if not deleted:
+            await place.put(LEFT[-1], b"put again\n")
+            if is_committed:
+                await written.commit(source.window(2))
+        deleted.append(key)
+        await delete(key)
+
+    place.delete = deleting  # type: ignore[method-assign]
+    await collect_orphans(Archive(place, PREFIX), now_ms=clock.now_ms)
+    assert deleted == LEFT[:-1]
+    assert await rows_of(place) == source.rows(5 if is_committed else 2)
 
 
 async def test_other_bytes_under_a_key_are_never_replaced(

@@ -3,8 +3,9 @@
 - An orphan is collected only when it is older than a grace period: a younger one may be what a
   writer is about to commit, or what a reader is reading.
 - The objects are listed before the manifest is read: what is committed in between is named by it.
-- Each is looked at once more right before it is removed: whoever is about to commit it has put it
-  there again, or has committed it.
+- They are looked at once more right before they are removed, a few at a time: whoever is about to
+  commit one has put it there again, or has committed it.
+- To look is to list, then to read the manifest. That is parsed again only if it is another one.
 - Only objects that an archive writes are ever looked at: `<prefix>epoch=…`, from the epoch on that
   it began with. Those below are of an archive whose manifest was moved away, and may be all that
   there is of it.
@@ -12,20 +13,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from os.path import commonprefix
 from typing import NamedTuple
+
+from anyio.to_thread import run_sync
 
 from walstore.archive.artifacts import key_of_part
 from walstore.archive.destination import Destination, Listed
-from walstore.archive.keys import epoch_of
+from walstore.archive.keys import epoch_of, manifest_key
 from walstore.archive.manifest import Manifest
-from walstore.archive.reader import Archive
+from walstore.archive.manifest_json import read_manifest
+from walstore.archive.reader import Archive, ArchiveNotFoundError
 
 # Longer than any writer takes between an object and its commit.
 GRACE_MS = 24 * 60 * 60 * 1000
 
 # A commit may take that long.
 GRACE_MS_MIN = 60_000
+
+# How many are removed after one look. More of them would be cheaper, and leave more time in which
+# one of them is put again.
+_LOOK_COUNT_MAX = 16
 
 
 class Orphans(NamedTuple):
@@ -49,32 +57,56 @@ async def collect_orphans(
         ArchiveNotFoundError: There is no manifest: nothing can be told from nothing.
         DestinationError: Something could not be listed or removed; the rest was.
     """
-    destination, prefix = archive.destination, archive.prefix
-    listed = [each async for each in destination.list(f"{prefix}epoch=")]
-    until_ms = now_ms - grace_ms
-    found = _orphans(listed, await archive.manifest(), prefix, until_ms)
+    look = _Look(archive, until_ms=now_ms - grace_ms)
+    found = await look.orphans(f"{archive.prefix}epoch=")
     if dry_run:
         return Orphans(tuple(found), is_removed=False)
     removed: list[Listed] = []
-    for orphan in found:
-        again = [each async for each in destination.list(orphan.key) if each.key == orphan.key]
-        for each in _orphans(again, await archive.manifest(), prefix, until_ms):
-            await destination.delete(each.key)
-            removed.append(each)
+    for start in range(0, len(found), _LOOK_COUNT_MAX):
+        keys = [each.key for each in found[start : start + _LOOK_COUNT_MAX]]
+        shared = commonprefix(keys)  # noqa: RUF071 - a listing is by characters, too
+        for again in await look.orphans(shared):
+            if again.key in keys:
+                await archive.destination.delete(again.key)
+                removed.append(again)
     return Orphans(tuple(removed), is_removed=True)
 
 
-def _orphans(
-    listed: Iterable[Listed], manifest: Manifest, prefix: str, until_ms: int
-) -> list[Listed]:
-    named = names(manifest, prefix)
-    return [
-        each
-        for each in listed
-        if each.key not in named
-        and each.modified_ms <= until_ms
-        and epoch_of(prefix, each.key) >= manifest.first_epoch
-    ]
+class _Look:
+    """Looks for orphans again and again."""
+
+    def __init__(self, archive: Archive, *, until_ms: int) -> None:
+        """Look for those that have not been written since a time."""
+        self._destination, self._prefix = archive.destination, archive.prefix
+        self._until_ms = until_ms
+        # The manifest as it was read last, and what it says.
+        self._body = b""
+        self._named: set[str] = set()
+        self._first_epoch = 1
+
+    async def orphans(self, prefix: str) -> list[Listed]:
+        """Those that are there now, by key, of the objects whose keys begin with a prefix."""
+        listed = [each async for each in self._destination.list(prefix)]
+        await self._read_manifest()
+        return [each for each in listed if self._is_orphan(each)]
+
+    async def _read_manifest(self) -> None:
+        key = manifest_key(self._prefix)
+        found = await self._destination.get(key)
+        if found is None:
+            raise ArchiveNotFoundError(self._destination.name, key)
+        if found.body != self._body:
+            # A large one takes long, and others have their turn meanwhile.
+            manifest = await run_sync(read_manifest, found.body)
+            self._body, self._named = found.body, names(manifest, self._prefix)
+            self._first_epoch = manifest.first_epoch
+
+    def _is_orphan(self, listed: Listed) -> bool:
+        return (
+            listed.key not in self._named
+            and listed.modified_ms <= self._until_ms
+            and epoch_of(self._prefix, listed.key) >= self._first_epoch
+        )
 
 
 async def remove_dropped(
