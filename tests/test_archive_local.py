@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import random
@@ -9,17 +10,20 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from anyio import to_thread
 
 from walstore.archive import local
 from walstore.archive.destination import ConflictError, Destination, DestinationError
 from walstore.archive.destinations import open_destination
 from walstore.archive.keys import RESERVED
 from walstore.archive.local import LocalDestination
+from walstore.local.durable import sync_directory
 from walstore.testing.destination import DestinationContract
 
 KEY = "notes/manifest.json"
@@ -290,6 +294,65 @@ async def test_a_failing_disk_is_an_error(
     assert found is not None
     assert found.body == b"before"
     assert temporaries(root) == []
+
+
+class Syncs:
+    """Syncs of one directory, some of which fail, and one of which takes long."""
+
+    def __init__(self, directory: Path, *, failing: set[int], long: int) -> None:
+        self._directory, self._failing, self._long = directory, failing, long
+        self.begun: list[int] = []
+        self.long_begun, self.may_end = threading.Event(), threading.Event()
+
+    def sync(self, path: Path) -> None:
+        if path != self._directory:
+            return sync_directory(path)
+        number = len(self.begun)
+        self.begun.append(number)
+        if number in self._failing:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        if number == self._long:
+            self.long_begun.set()
+            assert self.may_end.wait(20)
+        return sync_directory(path)
+
+
+@pytest.fixture
+async def syncs(
+    root: Path, destination: LocalDestination, monkeypatch: pytest.MonkeyPatch
+) -> Syncs:
+    """A name could not be synced. To sync it again takes long, and the next new one fails, too."""
+    await destination.put("t/a", b"1")
+    syncs = Syncs(root / "t", failing={0, 3}, long=1)
+    monkeypatch.setattr(local, "sync_directory", syncs.sync)
+    with pytest.raises(DestinationError):
+        await destination.put("t/b", b"2")
+    return syncs
+
+
+async def test_nobody_is_told_of_a_name_while_it_is_being_synced(
+    destination: LocalDestination, syncs: Syncs
+) -> None:
+    first = asyncio.ensure_future(destination.get("t/b"))
+    assert await to_thread.run_sync(syncs.long_begun.wait, 20)
+    found = await destination.get("t/b")
+    begun = list(syncs.begun)
+    syncs.may_end.set()
+    # The second one has not waited for the first: it has synced the name itself.
+    assert (found, begun) == (await first, [0, 1, 2])
+
+
+async def test_a_name_that_could_not_be_synced_while_others_were_is_not_forgotten(
+    destination: LocalDestination, syncs: Syncs
+) -> None:
+    first = asyncio.ensure_future(destination.get("t/b"))
+    assert await to_thread.run_sync(syncs.long_begun.wait, 20)
+    with pytest.raises(DestinationError):
+        await destination.put("t/c", b"3")
+    syncs.may_end.set()
+    await first
+    assert await destination.get("t/c") is not None
+    assert syncs.begun == [0, 1, 2, 3, 4]
 
 
 async def test_where_there_can_be_no_directory_every_call_says_so(tmp_path: Path) -> None:

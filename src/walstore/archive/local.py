@@ -25,6 +25,7 @@ from contextlib import contextmanager, suppress
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
+from threading import Lock
 from typing import ParamSpec, TypeVar
 
 from anyio import to_thread
@@ -53,8 +54,10 @@ class LocalDestination:
         self._own = self._root / RESERVED
         self._name = name or str(self._root)
         self._is_ready = False
-        # Directories whose names a power cut may take: syncing them has failed.
-        self._unsynced: set[Path] = set()
+        # Directories whose names a power cut may take, as syncing them has failed; each with what
+        # tells that failure from a later one. Calls are made in several threads.
+        self._unsynced: dict[Path, object] = {}
+        self._unsynced_lock = Lock()
 
     @property
     def name(self) -> str:
@@ -121,12 +124,20 @@ class LocalDestination:
         **kwargs: _Given.kwargs,
     ) -> _Result:
         """Make a call, once all names are durable: it would take what it finds for that."""
-        for directory in list(self._unsynced):
-            self._unsynced.discard(directory)
+        with self._unsynced_lock:
+            unsynced = list(self._unsynced.items())
+        for directory, failure in unsynced:
             # One that was empty may have been removed since.
             with suppress(FileNotFoundError):
                 self._sync_names(directory)
+            self._note_synced(directory, failure)
         return call(*args, **kwargs)
+
+    def _note_synced(self, directory: Path, failure: object) -> None:
+        """Note that names are durable, unless another one could not be synced meanwhile."""
+        with self._unsynced_lock:
+            if self._unsynced.get(directory) is failure:
+                del self._unsynced[directory]
 
     # ── writing ────────────────────────────────────────────────────────────────────────
 
@@ -206,7 +217,8 @@ class LocalDestination:
         except FileNotFoundError:
             raise
         except OSError:
-            self._unsynced.add(directory)
+            with self._unsynced_lock:
+                self._unsynced[directory] = object()
             raise
 
     # ── listing ────────────────────────────────────────────────────────────────────────
