@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from itertools import product
 from typing import Any
 
@@ -19,11 +19,11 @@ from walstore.archive.destination import Destination
 from walstore.archive.engine import Engine
 from walstore.archive.memory import MemoryDestination
 from walstore.archive.service import Keeping, NotBegunError
-from walstore.archive.source import Page, Status
+from walstore.archive.source import Event, FalseBeginningError, Page, Status
 from walstore.document.ports import LogBehindError
-from walstore.net.faults import OtherRelayError
+from walstore.net.faults import OtherRelayError, ReplayTooOldError
 from walstore.relay.memory import MemoryLog
-from walstore.relay.reading import LogSource
+from walstore.relay.reading import LogSource, LogStatus
 
 MANIFEST = "notes/manifest.json"
 
@@ -288,6 +288,67 @@ async def read_all(engine: Engine) -> None:
     await engine._begin()
     while await engine._read():
         pass
+
+
+def forget_always(engine: Engine, *, head_seq: int | None) -> None:
+    """Let a source say each time that it has let go of more; it ends where it does, or there."""
+    source = engine._source
+    bootstrap, status = source.bootstrap, source.status
+
+    async def page(since: int) -> Page:
+        raise ReplayTooOldError(since + 2)
+
+    async def false_bootstrap() -> tuple[int, AsyncIterator[Event]]:
+        head, events = await bootstrap()
+        return head_seq or head, events
+
+    async def false_status() -> Status:
+        found = await status()
+        return LogStatus(found.relay_id, found.min_seq, head_seq or found.head_seq)
+
+    source.page = page  # type: ignore[method-assign]
+    source.bootstrap = false_bootstrap  # type: ignore[method-assign]
+    source.status = false_status  # type: ignore[method-assign]
+
+
+async def test_a_source_that_begins_after_its_end_is_not_believed(world: World) -> None:
+    await world.happen(5)
+    engine = world.engine()
+    forget_always(engine, head_seq=None)
+    with pytest.raises(FalseBeginningError, match="begins at 7, and ends at 5"):
+        await engine.run_once()
+    assert engine.writer.head <= 5
+
+
+@pytest.mark.parametrize("is_once", [True, False])
+async def test_a_source_that_lets_go_of_more_each_time_is_given_up(
+    world: World, is_once: bool
+) -> None:
+    await world.happen(5)
+    engine = world.engine()
+    forget_always(engine, head_seq=1000)
+    with pytest.raises(ReplayTooOldError):
+        await (engine.run_once() if is_once else engine.run(anyio.Event()))
+    assert world.committed == []
+
+
+async def test_a_source_that_never_has_what_follows_is_given_up(world: World) -> None:
+    await world.happen(5)
+    engine = world.engine()
+    page = engine._source.page
+
+    async def gone(since: int) -> Page:
+        # Only who closes a gap is answered, as it begins below the head.
+        if since == engine.status.source_position:
+            raise ReplayTooOldError(1)
+        return await page(since)
+
+    await engine.run_once()
+    engine._source.page = gone  # type: ignore[method-assign]
+    async with asyncio.timeout(20):
+        with pytest.raises(ReplayTooOldError):
+            await engine.run_once()
+    assert len(world.committed) < 20
 
 
 async def test_who_is_sent_back_reads_again_though_nothing_more_happens(world: World) -> None:

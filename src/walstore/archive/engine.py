@@ -43,6 +43,9 @@ _EVENT_BYTES = 1024
 # How often somebody else may commit in between before it is taken for a second writer.
 _MOVED_MAX = 8
 
+# How often a source may let go of what is about to be read before nobody waits for it to end.
+_GAPS_MAX = 8
+
 # How often news is read for each time that it is written, and how long it waits at most to be read.
 # To ask for each event alone would cost the relay more than to store it.
 _READS_PER_WRITE = 4
@@ -125,6 +128,8 @@ class Engine:
         # The buffer holds all events above this position, up to `status.source_position`.
         self._since = 0
         self._has_read_all = False
+        # How often the source did not reach back since a page of it was read.
+        self._gaps = 0
         # What the buffer, and what the table remembers, go on from.
         self._aligned: Manifest | None = None
         self._lock = anyio.Lock()
@@ -283,20 +288,24 @@ class Engine:
 
     async def _catch_up(self, *, min_seq: int) -> Committed | None:
         """Make a new base of what the source still has."""
-        window: Window | None = None
-        while window is None:
-            try:
-                window = await self._table.catch_up(min_seq=min_seq, manifest=self._writer.manifest)
-            except ReplayTooOldError as error:
-                if error.min_seq <= min_seq:
-                    raise
-                # It has let go of more meanwhile.
-                min_seq = error.min_seq
+        window = await self._window_from(min_seq)
         committed = await self._commit_window(window, is_base_wanted=True)
         self._go_on_from(window.to)
         self.status.is_ready = True
         self._measure()
         return committed
+
+    async def _window_from(self, min_seq: int) -> Window:
+        manifest = self._writer.manifest
+        for _ in range(_GAPS_MAX - 1):
+            try:
+                return await self._table.catch_up(min_seq=min_seq, manifest=manifest)
+            except ReplayTooOldError as error:
+                if error.min_seq <= min_seq:
+                    raise
+                # It has let go of more meanwhile.
+                min_seq = error.min_seq
+        return await self._table.catch_up(min_seq=min_seq, manifest=manifest)
 
     def _go_on_from(self, position: int) -> None:
         """Keep nothing, and read on from a position."""
@@ -311,19 +320,26 @@ class Engine:
         try:
             page = await self._source.page(since)
         except ReplayTooOldError as error:
-            _logger.warning("the source begins at %d: a new base closes the gap", error.min_seq)
-            async with self._lock:
-                try:
-                    await self._catch_up(min_seq=error.min_seq)
-                except (MovedError, MissingObjectError) as moved:
-                    await self._meet_somebody(moved)
+            await self._close_gap(error)
             return True
+        self._gaps = 0
         if since != self.status.source_position:
             # Somebody else was met meanwhile: this page does not go on from what is here.
             return True
         self._take(page.events, page.last_seq)
         self._has_read_all = self._has_read_all or not page.is_more
         return page.is_more
+
+    async def _close_gap(self, error: ReplayTooOldError) -> None:
+        self._gaps += 1
+        if self._gaps > _GAPS_MAX:
+            raise error
+        _logger.warning("the source begins at %d: a new base closes the gap", error.min_seq)
+        async with self._lock:
+            try:
+                await self._catch_up(min_seq=error.min_seq)
+            except (MovedError, MissingObjectError) as moved:
+                await self._meet_somebody(moved)
 
     def _take(self, events: Sequence[Event], position: int) -> None:
         self._buffer += events

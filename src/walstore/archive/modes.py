@@ -20,7 +20,7 @@ from walstore.archive.plan import plan
 from walstore.archive.reader import Archive
 from walstore.archive.rows import Column, Row, RowChange, Window
 from walstore.archive.sealed import sealed_window
-from walstore.archive.source import Event, Source
+from walstore.archive.source import Event, Source, check_beginning
 
 # Rows of documents that were touched lately; each is at most what a relay takes as a snapshot.
 ROWS_KEPT_MAX = 1024
@@ -53,7 +53,12 @@ class EventTable(Protocol):
         ...
 
     async def catch_up(self, *, min_seq: int, manifest: Manifest | None) -> Window:
-        """What has changed since a head from which the events are no longer to be had."""
+        """What has changed since a head from which the events are no longer to be had.
+
+        Raises:
+            FalseBeginningError: The source cannot begin at `min_seq`.
+            ReplayTooOldError: It has let go of more meanwhile.
+        """
         ...
 
     def committed(self, window: Window) -> None:
@@ -84,6 +89,7 @@ class SealedTable:
         """The current snapshots, which stand for what is gone, and all that is left."""
         to, snapshots = await self._source.bootstrap()
         events: dict[int, Event] = {event.seq: event async for event in snapshots}
+        check_beginning(min_seq=min_seq, head_seq=to)
         seq = min_seq - 1
         while seq < to:
             page = await self._source.page(seq)
@@ -147,6 +153,7 @@ class FoldedTable:
     async def catch_up(self, *, min_seq: int, manifest: Manifest | None) -> Window:
         """All documents that there are, here or there, read anew."""
         status = await self._source.status()
+        check_beginning(min_seq=min_seq, head_seq=status.head_seq)
         # A feed names only those that have a snapshot, or an event that is left.
         documents = {document async for document in self._source.documents()}
         documents |= await self._archived(manifest)

@@ -17,11 +17,38 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Literal, Protocol
 
 from walstore.document.ports import RawElement
+from walstore.errors import TransportError
 
 Kind = Literal["element", "snapshot"]
 
 # Documents whose snapshots can be asked for at once.
 DOCUMENTS_MAX = 500
+
+
+class FalseBeginningError(TransportError):
+    """A source is said to begin after its end: no log does.
+
+    Attributes:
+        min_seq: Where it is said to begin.
+        head_seq: Where it is said to end.
+    """
+
+    def __init__(self, *, min_seq: int, head_seq: int) -> None:
+        super().__init__(
+            f"the source says that it begins at {min_seq}, and ends at {head_seq}", retryable=False
+        )
+        self.min_seq = min_seq
+        self.head_seq = head_seq
+
+
+def check_beginning(*, min_seq: int, head_seq: int) -> None:
+    """Check where a source is said to begin; one that has let go of all does so above its end.
+
+    Raises:
+        FalseBeginningError: It cannot begin there.
+    """
+    if min_seq > head_seq + 1:
+        raise FalseBeginningError(min_seq=min_seq, head_seq=head_seq)
 
 
 class Event(Protocol):
