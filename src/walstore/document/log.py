@@ -65,6 +65,7 @@ from walstore.signed.chain import (
     link_decoded,
 )
 from walstore.signed.encoding import decode_public_key, decode_signature
+from walstore.signed.roster import seq_of
 from walstore.wire.element import Element, read_element, read_raw_element
 from walstore.wire.envelope import (
     Envelope,
@@ -623,8 +624,8 @@ class DocumentLog:
                 and all(each.author != author for each in self.unreadable.values())
                 and all(each.element.author != author for each in self._too_far.values())
                 and all(
-                    self.tracker.has_all(author, session, seq)
-                    for session, seq in named_in(counted.counts)
+                    self.tracker.has_all(author, session or None, seq_of(each))
+                    for session, each in counted.counts.items()
                 )
             )
         return counted.is_settled
