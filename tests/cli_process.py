@@ -284,5 +284,7 @@ if __name__ == "__main__":
     # Loaded when they are needed, which is in nearly every test.
     for module in ("walstore.net.websocket", "walstore.sealed.aes_gcm", "walstore.cli.completing"):
         import_module(module)
+    # Who runs tests in the background may have it ignored, and so would everybody started here.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with socket.socket(fileno=int(sys.argv[1])) as given:
         _serve(given)

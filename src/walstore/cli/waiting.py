@@ -42,10 +42,6 @@ async def in_turn(file: Path, opening: Callable[[], Awaitable[T]]) -> T:
         try:
             return await opening()
         except LocalFileInUseError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                # It was told to end while it let go of what it had opened.
-                raise asyncio.CancelledError from error
             waited_s = time.monotonic() - began
             if waited_s >= WAIT_S:
                 raise BusyFileError(file) from error
