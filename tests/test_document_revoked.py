@@ -29,12 +29,13 @@ from walstore.document import SnapshotVerdict, WalDocument
 from walstore.document.events import Displaced, Event, Gap, Rejection
 from walstore.document.faults import SnapshotRefusedError
 from walstore.document.ledger import Entry, Highs
+from walstore.document.log import DocumentLog
 from walstore.document.revoked import (
     TWINS_WAITING_MAX,
     counted_seq,
-    new_fold,
     nobody_revoked,
 )
+from walstore.sealed.encryptor import PlainEncryptor
 from walstore.signed.roster import Counted, Counts
 from walstore.wire.element import Element
 
@@ -51,6 +52,13 @@ def test_of_the_revoked_so_much_counts_as_was_read() -> None:
     assert counted_seq(nobody_revoked, BEN, "s", 9) == 9
 
 
+def revoking() -> DocumentLog:
+    """The log of a document of which Ben was revoked."""
+    return DocumentLog(
+        "k", encryptor=PlainEncryptor(), is_writer=lambda _: True, revoked=COUNTED.get
+    )
+
+
 def with_both() -> tuple[WalCrdt, Writer, Writer]:
     crdt = WalCrdt()
     return crdt, Writer(crdt, f"{BEN}:s"), Writer(crdt, "carl:t")
@@ -65,13 +73,13 @@ def test_what_hangs_on_an_element_that_does_not_count_is_kept_near_where_it_was(
     carl.insert_text("body", 4, "c")
     carl.insert_text("body", 3, "d")
     mine = carl.take()
-    crdt = new_fold(COUNTED.get, None)
+    crdt = revoking().fold_on(None)
     crdt.fold_runs(counted)
     crdt.fold_runs(mine)
     assert sorted(crdt.text("body")[2:]) == ["c", "d"]
     assert crdt.text("body").startswith("ab")
     assert len(crdt.displaced) == 2
-    without = new_fold(nobody_revoked, None)
+    without = WalCrdt()
     without.fold_runs(counted)
     without.fold_runs(mine)
     assert without.text("body") == "ab"
@@ -84,7 +92,7 @@ def test_removing_what_does_not_count_changes_nothing_and_leaves_nothing() -> No
     ben.insert_text("body", 2, "XY")
     ben.take()
     carl.remove("body", 1, 2)
-    crdt = new_fold(COUNTED.get, None)
+    crdt = revoking().fold_on(None)
     crdt.fold_runs(counted)
     crdt.fold_runs(carl.take())
     assert crdt.text("body") == "a"
@@ -98,8 +106,8 @@ def test_a_copy_of_a_fold_waits_for_nothing_either() -> None:
     ben.take()
     carl.insert_text("body", 1, "c")
     mine = carl.take()
-    crdt = new_fold(COUNTED.get, None)
-    for copy in (crdt.clone(), crdt.collected(), new_fold(COUNTED.get, crdt)):
+    crdt = revoking().fold_on(None)
+    for copy in (crdt.clone(), crdt.collected(), revoking().fold_on(crdt)):
         copy.fold_runs(mine)
         assert copy.text("body") == "c"
     assert crdt.text("body") == ""

@@ -1,4 +1,4 @@
-"""Which elements a list of nodes has: counters by replica, as ranges.
+"""Which list elements there are: counters by replica, as ranges.
 
 - A text that was typed in one go is one range, so that little is held beside the nodes.
 - Only what is asked for is here: the nearest element of a replica below a counter.

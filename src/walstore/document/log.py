@@ -42,12 +42,11 @@ from walstore.document.ports import RawElement
 from walstore.document.revoked import (
     Before,
     CountedLinks,
-    Inserted,
     Revoked,
     counted_counter,
     counted_seq,
+    inserted_in,
     named_in,
-    new_fold,
     nobody_revoked,
 )
 from walstore.document.sealing import Sealed
@@ -583,7 +582,7 @@ class DocumentLog:
 
     def fold_on(self, base: WalCrdt | None) -> WalCrdt:
         """A fold to go on from, of nothing or of what is in another one."""
-        crdt = new_fold(self.revoked, base)
+        crdt = WalCrdt() if base is None else base.clone()
         if self.revoked is not nobody_revoked:
             crdt.comes_upto, crdt.last_coming = self._comes_upto, self._last_coming
         return crdt
@@ -596,8 +595,7 @@ class DocumentLog:
         author = replica.partition(":")[0]
         if self._is_settled(author):
             return 0
-        if author in self._counted:
-            self._counted[author].is_asked_for = True
+        self._counted[author].is_asked_for = True
         return upto
 
     def _last_coming(self, name: str, replica: str, counter: int) -> int:
@@ -610,8 +608,9 @@ class DocumentLog:
         counted = self._counted[author]
         if counted.inserted is None:
             own = [part for part in self.ledger.entries.parts if part.author == author]
-            counted.inserted = Inserted(run for part in own for run in part.runs)
-        return counted.inserted.last_below(name, replica, counter)
+            counted.inserted = inserted_in(run for part in own for run in part.runs)
+        counters = counted.inserted.get(name)
+        return 0 if counters is None else counters.last_below(replica, counter)
 
     def _is_settled(self, author: str) -> bool:
         """Whether everything of somebody revoked is here that counts."""

@@ -22,12 +22,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import accumulate
+from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 
 from walstore.crdt import COUNTER_MAX, Run, WalCrdt
+from walstore.crdt.counters import Counters
 from walstore.crdt.runs import Insert
 from walstore.signed.chain import Head
 from walstore.signed.roster import Counted, Counts, seq_of
@@ -105,14 +105,6 @@ def is_overreaching(
     return False
 
 
-def new_fold(revoked: Revoked, base: WalCrdt | None) -> WalCrdt:
-    """A fold to go on from, of nothing or of what is in another one."""
-    crdt = WalCrdt() if base is None else base.clone()
-    if revoked is not nobody_revoked:
-        crdt.comes_upto = lambda replica: counted_counter(revoked, replica)
-    return crdt
-
-
 def counted_counter(revoked: Revoked, replica: str) -> int:
     """The highest counter of the list elements of a replica that count."""
     author, _, session = replica.partition(":")
@@ -123,27 +115,16 @@ def counted_counter(revoked: Revoked, replica: str) -> int:
     return 0 if isinstance(counted, int) else counted.counter
 
 
-class Inserted:
-    """List elements by their clocks."""
-
-    def __init__(self, runs: Iterable[Run]) -> None:
-        """Take those of some runs."""
-        self._ranges: dict[tuple[str, str], list[tuple[int, int]]] = {}
-        for run in runs:
-            if isinstance(run, Insert):
-                ranges = self._ranges.setdefault((run.list, run.replica), [])
-                ranges.append((run.counter, run.counter + len(run.values)))
-        for ranges in self._ranges.values():
-            ranges.sort()
-            # One that overlaps with those before it, as of a fork, reaches as far as they do.
-            reached = accumulate((end for _, end in ranges), max)
-            ranges[:] = [(start, end) for (start, _), end in zip(ranges, reached, strict=True)]
-
-    def last_below(self, name: str, replica: str, counter: int) -> int:
-        """The highest counter in a list, of a replica, below another one; 0 if there is none."""
-        ranges = self._ranges.get((name, replica), [])
-        place = bisect_left(ranges, (counter, 0))
-        return min(ranges[place - 1][1], counter) - 1 if place else 0
+def inserted_in(runs: Iterable[Run]) -> dict[str, Counters]:
+    """The list elements of some runs, by list."""
+    inserts = [run for run in runs if isinstance(run, Insert)]
+    found: dict[str, Counters] = {}
+    # Ascending, so that each goes to the end.
+    for run in sorted(inserts, key=attrgetter("counter")):
+        counters = found.setdefault(run.list, Counters())
+        for offset in range(len(run.values)):
+            counters.add(run.replica, run.counter + offset)
+    return found
 
 
 class Before(NamedTuple):
@@ -171,7 +152,7 @@ class CountedLinks:
         is_settled: Whether everything is here that counts.
         is_asked_for: Whether somebody asked what may come before that was so.
         is_followed: Whether that was made good since.
-        inserted: The list elements that count, once somebody has asked.
+        inserted: The list elements that count, by list, once somebody has asked.
     """
 
     __slots__ = (
@@ -195,7 +176,7 @@ class CountedLinks:
         self.unmet = set(self.links)
         self.admitted: set[str] = set()
         self.is_full = self.is_settled = self.is_asked_for = self.is_followed = False
-        self.inserted: Inserted | None = None
+        self.inserted: dict[str, Counters] | None = None
         self._twins: dict[tuple[str, int], int] = {}
 
     def are_named(self, session: str) -> bool:
