@@ -19,11 +19,12 @@ def calls_of(work: Callable[[], object]) -> int:
         nonlocal count
         count += event in ("call", "c_call")
 
+    before = sys.getprofile()
     sys.setprofile(counted)
     try:
         work()
     finally:
-        sys.setprofile(None)
+        sys.setprofile(before)
     return count
 
 
@@ -36,9 +37,11 @@ def steps_of(work: Callable[[], object]) -> int:
         count += event == "line"
         return counted
 
+    # Who measures what tests reach goes on with that afterwards.
+    before = sys.gettrace()
     sys.settrace(counted)
     try:
         work()
     finally:
-        sys.settrace(None)
+        sys.settrace(before)
     return count
