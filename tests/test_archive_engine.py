@@ -243,6 +243,32 @@ async def test_a_source_that_does_not_reach_back_is_caught_up_with(world: World)
         assert documents == {"notes/a", "notes/b", "notes/c"}
 
 
+async def test_what_was_read_before_a_gap_is_written_though_the_source_has_let_go_of_it(
+    world: World,
+) -> None:
+    await world.happen(10)
+    engine = world.engine()
+    await engine.run_once()
+    await world.happen(10)
+    while await engine._read():
+        pass
+    buffered = {event.seq for event in engine._buffer}
+    assert buffered
+    await world.happen(10)
+    for key in ("notes/a", "notes/b", "notes/c"):
+        document = await world.document(key)
+        await document.pull()
+        await document.snapshot()
+    await world.log.trim(world.last - 1)
+    while await engine._read():
+        pass
+    await engine.flush()
+    if world.mode == "folded":
+        await world.check()
+    else:
+        assert buffered <= {row["seq"] for row in await world.rows()}
+
+
 @pytest.mark.parametrize("is_trimmed_meanwhile", [False, True])
 async def test_a_start_anew_takes_what_the_source_still_has(
     world: World, is_trimmed_meanwhile: bool

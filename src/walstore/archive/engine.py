@@ -335,6 +335,9 @@ class Engine:
         if self._gaps > _GAPS_MAX:
             raise error
         _logger.warning("the source begins at %d: a new base closes the gap", error.min_seq)
+        if self._buffer:
+            # The source may not have it any more.
+            await self.flush()
         async with self._lock:
             try:
                 await self._catch_up(min_seq=error.min_seq)

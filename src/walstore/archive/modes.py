@@ -157,8 +157,7 @@ class FoldedTable:
         # A feed names only those that have a snapshot, or an event that is left.
         documents = {document async for document in self._source.documents()}
         documents |= await self._archived(manifest)
-        events = await self._events_from(min_seq - 1)
-        documents |= {event.document for event in events}
+        documents |= await self._named_from(min_seq - 1)
         rows = await self._rows_of(documents, manifest)
         found, reports = await self._folder.anew(
             documents, rows, since=_head(manifest), to=status.head_seq
@@ -176,13 +175,13 @@ class FoldedTable:
             documents.update(str(row["document"]) for row in rows)
         return documents
 
-    async def _events_from(self, seq: int) -> list[Event]:
-        events: list[Event] = []
+    async def _named_from(self, seq: int) -> set[str]:
+        documents: set[str] = set()
         while True:
             page = await self._source.page(seq)
-            events += page.events
+            documents.update(event.document for event in page.events)
             if not page.is_more or page.last_seq <= seq:
-                return events
+                return documents
             seq = page.last_seq
 
     async def _rows_of(
