@@ -372,6 +372,38 @@ async def test_nobody_waits_for_what_the_revoked_have_made_up(lie: str, posture:
     await document.snapshot()
 
 
+def passed_over(how: str) -> list[JsonElement]:
+    """Elements of Bob's, two of each session; by their links, one seq is passed over."""
+    first = typed("a", 1, seq=1, prev=None)
+    if how == "none":
+        return [first, typed("b", 2, seq=2, prev=None)]
+    if how == "rejected":
+        false = write_packed(BOB, [Insert("body", "x:s", 2, BOBS, 1, "b")], session="s", seq=2)
+        return [first, false, typed("b", 2, seq=3, prev=link_of(first))]
+    second = typed("b", 2, seq=2, prev=link_of(first))
+    other = f"{BOB.public_key}:t"
+    run = Insert("body", other, 3, BOBS, 2, "c")
+    third = write_packed(BOB, [run], session="t", seq=1, prev=link_of(second))
+    run = Insert("body", other, 4, other, 3, "d")
+    return [first, second, third, write_packed(BOB, [run], session="t", seq=2, prev=link_of(first))]
+
+
+@pytest.mark.parametrize("how", ["none", "rejected", "other session"])
+async def test_nobody_waits_for_a_seq_that_the_links_of_the_revoked_pass_over(how: str) -> None:
+    log, snapshots = logged(passed_over(how)), RiggedSnapshots()
+    revoked: dict[str, Counts] = {}
+    owner = await opened(log, ALICE, revoked=revoked.get, on_author_error="skip")
+    text = owner.text("body")
+    revoked[BOB.public_key] = counts = owner.counted(BOB.public_key)
+    assert all(type(each) is int for each in counts.values())
+    await owner.reread()
+    newcomer, _ = await reading(log, counts, snapshot_store=snapshots)
+    for document in (owner, newcomer):
+        assert (document.text("body"), document.detected_gaps()) == (text, [])
+        assert not document.is_read_only
+    await newcomer.snapshot()
+
+
 async def test_what_could_not_be_taken_leads_up_to_what_counts_as_well() -> None:
     first = abc()[0]
     second = write_packed(BOB, [Set("x", BOBS, 2**40, 1)], session="s", seq=2, prev=link_of(first))

@@ -2,8 +2,8 @@
 
 - Links are told of those elements that no other goes on from: they lead back to all the rest.
 - Where links are not known, because a peer's snapshot names none, the seqs have to do. So they do
-  where something is missing that they should lead back to: nobody must wait for what its author
-  may have made up.
+  where something is missing that they should lead back to, or where they pass a seq over: nobody
+  must wait for what its author may have made up.
 - What a log starts from could be anything: whether all of it counts is not for sure.
 """
 
@@ -50,12 +50,12 @@ def counted_by(
 
 
 def _is_whole(log: DocumentLog, author: str, counts: Mapping[str, int | Counted]) -> bool:
-    """Whether everything was read that leads up to what is told of an author."""
+    """Whether everything was read that leads up to what is told of an author, and nothing else."""
     if any(gap.author == author for gap in log.tracker.gaps()):
         return False
     counted = CountedLinks(counts)
     log.follow_back(author, counted)
-    return not counted.unmet
+    return not counted.unmet and log.are_led_up_to(author, counted)
 
 
 def counts_all(log: DocumentLog, author: str) -> bool:

@@ -109,6 +109,14 @@ class _Candidate(NamedTuple):
     signed: bytes
 
 
+class _Linked(NamedTuple):
+    author: str
+    link: str
+    session: str | None
+    seq: int
+    before: Before
+
+
 class _RevokedError(MalformedError):
     def __init__(self) -> None:
         super().__init__("element", "its author was revoked")
@@ -186,7 +194,7 @@ class DocumentLog:
         # By link: elements of revoked authors that lead up to nothing that counts, so far.
         self._unlinked: dict[str, _Candidate] = {}
         # Those that were rejected, newest last: what they go on from leads on all the same.
-        self._rejected: dict[str, tuple[str, Before]] = {}
+        self._rejected: dict[str, _Linked] = {}
         # What counts of those authors who were revoked, as far as anything of them was read.
         self._counted: dict[str, CountedLinks] = {}
         # The counters of the log, while late elements are entered that waited together.
@@ -425,7 +433,7 @@ class DocumentLog:
         self._count_unread(candidate)
         author, header = candidate.element.author, candidate.header
         if header is not None:
-            self._rejected[link] = author, self._before(author, *header[:3])
+            self._rejected[link] = self._linked(author, link, *header[:3])
             if len(self._rejected) > UNPROVEN_MAX:
                 del self._rejected[next(iter(self._rejected))]
         events.append(_rejection(candidate.element, reason, proven=True))
@@ -782,20 +790,39 @@ class DocumentLog:
 
     def follow_back(self, author: str, counted: CountedLinks) -> None:
         """Find what leads up to the elements of an author that are named."""
-        befores: dict[str, Before] = {}
+        counted.follow({each.link: each.before for each in self._all_linked(author)})
+        counted.pass_over(partial(self._is_begun_with, author))
+
+    def are_led_up_to(self, author: str, counted: CountedLinks) -> bool:
+        """Whether each seq that was read of an author is that of an element that counts, where
+        links tell what does.
+        """
+        if len(self._rejected) >= UNPROVEN_MAX:
+            # Some may be forgotten.
+            return False
+        named = dict(named_in(counted.counts))
+        read = [each for each in self._all_linked(author) if each.session in named]
+        led = {(each.session, each.seq) for each in read if each.link in counted.links}
+        return led.issuperset((each.session, each.seq) for each in read)
+
+    def _all_linked(self, author: str) -> Iterator[_Linked]:
+        """Everything of an author that was read, folded or not."""
         for part in self.ledger.entries.parts:
             if part.author == author:
                 for link, seq, prev in zip(part.links, part.seqs, part.prevs, strict=True):
-                    befores[link] = self._before(author, part.session, seq, prev)
+                    yield self._linked(author, link, part.session, seq, prev)
         for link, element in self.unreadable.items():
             header = read_header(element.data)
             if element.author == author and header is not None:
-                befores[link] = self._before(author, *header[:3])
-        for link, (writer, before) in self._rejected.items():
-            if writer == author:
-                befores[link] = before
-        counted.follow(befores)
-        counted.pass_over(partial(self._is_begun_with, author))
+                yield self._linked(author, link, *header[:3])
+        for each in self._rejected.values():
+            if each.author == author:
+                yield each
+
+    def _linked(
+        self, author: str, link: str, session: str | None, seq: int, prev: str | None
+    ) -> _Linked:
+        return _Linked(author, link, session, seq, self._before(author, session, seq, prev))
 
     def begin_with(self, author: str, session: str | None, seq: int) -> None:
         """Take note of what is in what the log starts from."""
