@@ -49,6 +49,28 @@ def editor(home: Home, script: str) -> dict[str, str]:
 # What is written is there.
 
 
+def test_what_was_emptied_is_empty_and_written_by_nobody(ada: Home) -> None:
+    ada.ok("init", "notes")
+    for kind, value, nothing in [("text", "abc", ""), ("list", '["bread"]', "[]")]:
+        ada.ok("set", "notes", kind, value, "--type", kind)
+        ada.ok("set", "notes", kind, nothing, "--type", kind)
+        assert ada.ok("get", "notes", kind).out == ""
+        assert ada.ok("get", "notes", kind, "--json").out == "[]\n"
+        assert ada.ok("blame", "notes", kind).out == ""
+        assert ada.ok("blame", "notes", kind, "--json").json == []
+    ada.ok("set", "notes", "map", '{"a": 1}', "--type", "map")
+    ada.ok("set", "notes", "map/a", "--delete")
+    assert "Traceback" not in ada("blame", "notes", "map").err
+
+
+def test_who_wrote_a_key_of_a_map_is_told_and_joined_emoji_stay_whole(ada: Home) -> None:
+    ada.ok("init", "notes")
+    ada.ok("set", "notes", "people", '{"ada": "👩\u200d👧", "b/c": 2}', "--type", "map")
+    assert ada.ok("blame", "notes", "people/ada").out.endswith('ada: "👩\u200d👧"\n')
+    (line,) = ada.ok("blame", "notes", "people/b/c", "--json").json
+    assert line["text"] == "b/c: 2"
+
+
 def test_a_document_is_made_written_and_read(ada: Home) -> None:
     made = ada.ok("init", "notes")
     assert made.out.startswith("notes-")
@@ -248,6 +270,9 @@ def test_configuration_and_environment_say_what_to_assume(ada: Home) -> None:
         ("set notes title {a} --type json", 2, "one is like '{\"a\": [1]}'"),
         ("set notes title [1] --type list", 2, "walstore set notes title --delete"),
         ("set notes nothing --delete", 1, "nothing called 'nothing'"),
+        ("set notes nothing [] --type list", 2, "nothing was written"),
+        ("set notes nothing {} --type map --json", 2, "nothing was written"),
+        (f"set notes title x -m {'y' * 3000}", 2, "a message of 3000 characters is too large"),
         ("set nots title x", 2, "did you mean notes?"),
         ("set notes title x --sync", 2, "--relay ws://host:port"),
         ("show nots", 2, "`walstore show` lists all"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from walstore.cli.arguments import VERSIONS, document_parser, parsed
@@ -50,7 +50,7 @@ def parser() -> ArgumentParser:
         " version: as their signatures prove it.",
         epilog=VERSIONS,
     )
-    made.add_argument("place", metavar="name", help="what to look at")
+    made.add_argument("place", metavar="name", help="its name, or name/key in a map")
     made.add_argument("--at", metavar="VERSION", default="now", help="as of a version (now)")
     return made
 
@@ -67,9 +67,12 @@ async def _blame(flags: Namespace) -> int:
         if version is not None and past.versions[version].ts is None:
             raise UnsentBlameError(past.versions[version].label)
         values = await past.at(version)
-        if flags.place not in values:
+        name, key = _split(values, flags.place)
+        if name not in values or (key and key not in values[name]):
             raise NothingThereError(document.name, flags.place, list(values))
-        lines = list(_lines(values[flags.place], past, flags.place, version))
+        lines = list(_lines(values[name], past, name, version))
+        if key:
+            lines = [lines[sorted(values[name]).index(key)]]
     if flags.json:
         put_json([_members(line) for line in lines])
         return 0
@@ -79,10 +82,20 @@ async def _blame(flags: Namespace) -> int:
     return 0
 
 
+def _split(values: Mapping[str, Any], place: str) -> tuple[str, str]:
+    """The name that a place stands for, and the key if it is one of a map."""
+    name, _, key = place.partition("/")
+    is_key = place not in values and isinstance(values.get(name), dict)
+    return (name, key) if is_key else (place, "")
+
+
 def _lines(value: Any, past: Past, name: str, version: int | None) -> Iterator[Line]:
     """The value in pieces, each with those who wrote it."""
     blames = past.blame(name, version)
-    if past.document.kind(name) == "register" or not blames:
+    if not blames:
+        # It is empty: nobody wrote any of it.
+        return
+    if past.document.kind(name) == "register":
         yield Line(value if isinstance(value, str) else json_text(value), blames)
         return
     at = 0

@@ -37,6 +37,9 @@ async def _get(flags: Namespace) -> int:
         elif read.store.document.kind(flags.place) == "text":
             # To the letter: it may be on its way into a file.
             put_text(value)
+        elif read.store.document.kind(flags.place) == "list" and not value:
+            # It may be a text that was emptied: nothing tells the two apart.
+            put_text("")
         else:
             put_text((value if isinstance(value, str) else pretty_text(value)) + "\n")
     return read.code

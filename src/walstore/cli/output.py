@@ -18,6 +18,9 @@ import orjson
 
 Colour = Literal["red", "green", "yellow", "cyan", "dim"]
 
+# Invisible, and without them some letters and emoji are others.
+_JOINERS: Final = "\u200c\u200d"
+
 _CODES: Final[Mapping[Colour, int]] = {"red": 31, "green": 32, "yellow": 33, "cyan": 36, "dim": 2}
 
 # How much of a key is enough to tell two people apart at a glance.
@@ -79,7 +82,9 @@ def has_colours(stream: TextIO) -> bool:
 
 def printable(text: str) -> str:
     """A text in one line that does nothing to a terminal."""
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+    return "".join(
+        each if each.isprintable() or each in _JOINERS else ascii(each)[1:-1] for each in text
+    )
 
 
 def time_text(ms: int) -> str:
@@ -120,5 +125,6 @@ def _safe(text: str) -> str:
     if not sys.stdout.isatty():
         return text
     return "".join(
-        each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in text
+        each if each.isprintable() or each in _JOINERS or each in "\n\t" else ascii(each)[1:-1]
+        for each in text
     )

@@ -42,6 +42,16 @@ class OtherKindError(UsageError):
         )
 
 
+class NothingToWriteError(UsageError):
+    """A text, a list or a map begins with the first thing in it."""
+
+    def __init__(self, document: str, place: str) -> None:
+        super().__init__(
+            f"nothing was written: {document} has nothing called {place}, and an empty text, list"
+            " or map is not there either until something is in it"
+        )
+
+
 def parser() -> ArgumentParser:
     """What `walstore set` takes."""
     made = document_parser(
@@ -143,6 +153,10 @@ def _try_to_write(store: WalStore, document: KnownDocument, value: Any, flags: N
         name = flags.place.partition("/")[0]
         kind = store.document.kind(name) or "something else"
         raise OtherKindError(document.name, name, kind) from error
+    try:
+        value_at(store, document.name, flags.place)
+    except NothingThereError as error:
+        raise NothingToWriteError(document.name, flags.place) from error
 
 
 def _write(store: WalStore, place: str, value: Any, flags: Namespace) -> None:

@@ -53,10 +53,10 @@ _VALUES_MAX = ELEMENT_VALUES_MAX - 2**10
 
 
 class ValueTooLargeError(UsageError):
-    """A value that fits no element; nobody could store it."""
+    """A value, or what is said of it, that fits no element; nobody could store it."""
 
-    def __init__(self, size: int, limit: int, unit: str = "bytes") -> None:
-        super().__init__(f"a value of {size} {unit} does not fit an element of {limit} {unit}")
+    def __init__(self, size: int, limit: int, unit: str = "bytes", *, what: str = "value") -> None:
+        super().__init__(f"a {what} of {size} {unit} is too large; there is room for {limit}")
         self.size = size
         self.limit = limit
 
@@ -192,7 +192,7 @@ class Sealer:
         if not isinstance(message, str):
             raise NotJsonError(f"a message cannot be a {type(message).__name__}")
         if len(message) > MESSAGE_SIZE_MAX:
-            raise ValueTooLargeError(len(message), MESSAGE_SIZE_MAX)
+            raise ValueTooLargeError(len(message), MESSAGE_SIZE_MAX, "characters", what="message")
 
     def seal(
         self,
