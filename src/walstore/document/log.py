@@ -444,9 +444,12 @@ class DocumentLog:
     def _take_too_far(self, reading: Reading, changes: list[Change] | None) -> None:
         """Judge once more, after a late element, what was too far above everything before it."""
         waiting, self._too_far = self._too_far, {}
-        for link, candidate in waiting.items():
+        if waiting and self._highs is None:
+            self._highs = Highs(self.ledger.parts())
+        for link, candidate in sorted(waiting.items(), key=lambda each: each[1].element.ts):
             # Whatever is wrong with them was reported the first time.
             self._take(candidate, link, reading._replace(events=[]), changes)
+        self._highs = None
 
     def _vouched_for(self, parts: list[_Candidate | Strokes]) -> list[_Candidate]:
         """Take back those unproven elements that lead up to one of the new elements."""
@@ -629,13 +632,19 @@ class DocumentLog:
             counted.is_settled = (
                 not counted.unmet
                 and all(each.author != author for each in self.unreadable.values())
-                and all(each.element.author != author for each in self._too_far.values())
                 and all(
                     self.tracker.has_all(author, session or None, seq_of(each))
                     for session, each in counted.counts.items()
                 )
             )
         return counted.is_settled
+
+    @property
+    def _is_unsettled(self) -> bool:
+        """Whether something waits for what may come of somebody revoked."""
+        return any(
+            counted.is_asked_for and not counted.is_followed for counted in self._counted.values()
+        )
 
     def waits_in_vain(self, author: str) -> set[tuple[int, str]]:
         """The clocks of elements of somebody revoked that something waits for, and never come."""
@@ -679,14 +688,14 @@ class DocumentLog:
         """Keep only the newest elements of the log, so many and so large, once it has more.
 
         Half of it is forgotten at a time. What waits for a key, or for what it leads up to, keeps
-        everything after it: it is folded at its place. What waits for a proof, or for room, is
-        given up with what it was among; if it is vouched for later, it is missed as a gap.
+        everything after it: it is folded at its place. So does what waits for somebody revoked, all
+        of it: where it stands is not known yet. What waits for a proof, or for room, is given up with what it was among; if it is vouched for later, it is missed as a gap.
 
         Returns:
             What was forgotten, in the order of the log.
         """
         is_over = self.ledger.count > count_max or self.ledger.text_bytes > bytes_max
-        if not is_over or self.length < self._forget_from:
+        if not is_over or self.length < self._forget_from or self._is_unsettled:
             return []
         waiting = [*self.unreadable.values(), *(each.element for each in self.unlinked.values())]
         before_ts = min((each.ts for each in waiting), default=TS_MAX + 1)
@@ -775,6 +784,11 @@ class DocumentLog:
         # It may have to be tried again, once it was counted.
         counted.admitted.add(link)
 
+    def is_told_by_links(self, author: str, session: str) -> bool:
+        """Whether links say what counts of a session of somebody revoked."""
+        counted = self.counted_of(author)
+        return counted is not None and counted.are_named(session)
+
     def counted_of(self, author: str) -> CountedLinks | None:
         """What counts of an author, if they were revoked."""
         counts = self.revoked(author)
@@ -861,7 +875,7 @@ class DocumentLog:
         for author, link, before in self._links_of_revoked(page):
             befores.setdefault(author, {})[link] = before
         for author, each in befores.items():
-            self._counted[author].follow(each)
+            self._counted[author].foresee(each)
 
     def is_met_by(self, page: Sequence[object]) -> bool:
         """Whether anything that is to be read counts of somebody who was revoked."""
@@ -1022,6 +1036,8 @@ class DocumentLog:
             self._highs.enter(highest)
         if entry.element.ts < self._entered_ts:
             self.is_out_of_order = True
+        if (counted := self._counted.get(entry.author)) is not None:
+            counted.inserted = None
         self._entered_ts = max(self._entered_ts, entry.element.ts)
         conflict = self.ledger.add(entry)
         if conflict is not None:

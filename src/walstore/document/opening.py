@@ -413,6 +413,8 @@ def _without_gaps(reading: Reading) -> Reading:
 
 def _flaw(log: DocumentLog, snapshot: Snapshot) -> str | None:
     """What in a snapshot is not as the log says."""
+    if log.is_out_of_order:
+        log.crdt = log.refolded()
     if not same_state(_fold_with_cuts(log, snapshot) if snapshot.cuts else log.crdt, snapshot):
         return "the log folds to another state"
     if snapshot.upto_ts != log.checkpoint:

@@ -95,12 +95,12 @@ def is_overreaching(
         counts = revoked(author) or {}
         for head in own:
             counted = counts.get(head.session)
-            # Who knows another element with the last seq has a fork of the session.
-            if (
-                isinstance(counted, Counted)
-                and head.seq == counted.seq
-                and head.link != (counted.link or head.link)
-            ):
+            if not isinstance(counted, Counted):
+                continue
+            # Who knows another element with the last seq has a fork of the session; so has who
+            # knows one that the session has left behind, and does not go on from.
+            is_other = head.seq == counted.seq and head.link != (counted.link or head.link)
+            if is_other or head.seq < seqs.get(f"{author}:{head.session}", 0):
                 return True
     return False
 
@@ -217,6 +217,15 @@ class CountedLinks:
             if before.link is not None and before.link not in self.links:
                 names.append(before.link)
             self.meet(link, before)
+
+    def foresee(self, befores: Mapping[str, Before]) -> None:
+        """The same of elements that are still to be read: they count, and are not here yet."""
+        names = list(self.links)
+        while names:
+            before = befores.get(names.pop())
+            if before is not None and before.link is not None and before.link not in self.links:
+                names.append(before.link)
+                self.expect((before.link,))
 
     def may_wait(self, session: str, seq: int) -> bool:
         """Whether there is room for one more element with a seq to wait for a link."""
