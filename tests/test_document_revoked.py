@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.counting import calls_of
 from tests.rigged import (
     ALICE,
     BOB,
@@ -18,6 +19,7 @@ from tests.rigged import (
     opened,
     put_in,
     signed_snapshot,
+    spoiled,
     state_of,
     write_packed,
     write_starfish,
@@ -38,6 +40,7 @@ from walstore.document.revoked import (
 from walstore.sealed.encryptor import PlainEncryptor
 from walstore.signed.roster import Counted, Counts
 from walstore.wire.element import Element
+from walstore.wire.limits import COUNTER_JUMP_MAX
 
 BEN = "be" * 32
 COUNTED = {BEN: {"s": 3, "": 7}}
@@ -402,6 +405,108 @@ async def test_nobody_waits_for_a_seq_that_the_links_of_the_revoked_pass_over(ho
         assert (document.text("body"), document.detected_gaps()) == (text, [])
         assert not document.is_read_only
     await newcomer.snapshot()
+
+
+def behind(counter: int, text: str = "mine") -> JsonElement:
+    """An element of Alice's that types behind one of Bob's."""
+    run = Insert("body", f"{ALICE.public_key}:k", 40, BOBS, counter, text)
+    return write_packed(ALICE, [run], session="k", seq=1)
+
+
+async def test_what_was_too_far_above_everything_hides_nobody_elses_text() -> None:
+    first = typed("ab", 1, seq=1, prev=None)
+    run = Insert("body", BOBS, COUNTER_JUMP_MAX + 50, BOBS, 2, "X")
+    far = write_packed(BOB, [run], session="s", seq=2, prev=link_of(first))
+    run = Insert("body", BOBS, 5, BOBS, 2, "c")
+    third = write_packed(BOB, [run], session="s", seq=3, prev=link_of(far))
+    elements = [first, far, third]
+    owner = await opened(logged(elements), ALICE, on_author_error="skip")
+    counts = owner.counted(BOB.public_key)
+    # Nothing of Bob's that counts has the counter 4.
+    document, _ = await reading(logged([*elements, behind(4)]), counts)
+    assert document.text("body") == "abminec"
+
+
+@pytest.mark.parametrize("counter", [2, 4, 9])
+async def test_an_honest_snapshot_of_what_was_put_elsewhere_is_not_called_false(
+    counter: int,
+) -> None:
+    elements = abc()
+    counts = await counts_of(logged(elements))
+    log, snapshots = logged([behind(counter), *elements]), RiggedSnapshots()
+    document, _ = await reading(log, counts, snapshot_store=snapshots)
+    await document.snapshot()
+    again, _ = await reading(log, counts, snapshot_store=snapshots, posture="re-derive")
+    assert again.snapshot_verdict == SnapshotVerdict.VERIFIED
+    assert again.text("body") == document.text("body")
+
+
+async def test_a_snapshot_of_a_branch_that_was_left_behind_is_passed_over() -> None:
+    elements = abc()
+    run = Insert("body", BOBS, 9, BOBS, 3, "FORK")
+    fork = write_packed(BOB, [run], session="s", seq=2, prev=link_of(elements[0]))
+    log, snapshots = logged([*elements, fork]), RiggedSnapshots()
+    owner = await opened(log, ALICE, snapshot_store=snapshots)
+    await owner.snapshot()
+    counts = owner.counted(BOB.public_key)
+    for posture in ("trust", "trust-retain-tail", "re-derive"):
+        document, _ = await reading(log, counts, snapshot_store=snapshots, posture=posture)
+        assert document.text("body") == "abc"
+
+
+async def test_what_never_came_before_a_revocation_is_not_taken_for_lost() -> None:
+    elements = abc()
+    revoked: dict[str, Counts] = {}
+    log = logged(elements[2:])
+    document = await opened(log, CAROL, revoked=revoked.get, on_author_error="skip")
+    revoked[BOB.public_key] = await counts_of(logged(elements[:1]))
+    await document.reread()
+    for element in elements[:2]:
+        put_in(log, element)
+    await document.pull()
+    assert (document.text("body"), document.is_read_only) == ("a", False)
+
+
+async def test_what_waits_for_the_revoked_is_not_forgotten_at_a_place_it_may_leave() -> None:
+    elements = abc()
+    counts = await counts_of(logged(elements))
+    typing = [behind(9)]
+    for seq in range(2, 20):
+        run = Set("title", f"{ALICE.public_key}:k", 40 + 10 * seq, seq)
+        prev = link_of(typing[-1])
+        typing.append(write_packed(ALICE, [run], session="k", seq=seq, prev=prev))
+    order = [*typing[:12], *elements, *typing[12:]]
+    log = logged([])
+    document, _ = await reading(log, counts, history_max=2)
+    for element in order:
+        put_in(log, element)
+        await document.pull()
+    fresh, _ = await reading(logged(order), counts)
+    assert state_of(document) == state_of(fresh)
+    assert len(document.history()) < len(fresh.history())
+
+
+async def judging_again(honest: int) -> int:
+    """How much work it is to judge again what was too far, in a log of so many elements."""
+    elements: list[JsonElement] = []
+    for number in range(1, honest + 1):
+        run = Set("title", f"{ALICE.public_key}:k{number}", number, number)
+        elements.append(write_packed(ALICE, [run], session=f"k{number}", seq=1))
+    for number in range(1, 41):
+        run = Set("far", f"{BOB.public_key}:f{number}", 4 * COUNTER_JUMP_MAX, number)
+        elements.append(write_packed(BOB, [run], session=f"f{number}", seq=1))
+    run = Set("late", BOBS, 1, 1)
+    unproven = spoiled(write_packed(BOB, [run], session="s", seq=1))
+    run = Set("late", BOBS, 2, 2)
+    proof = write_packed(BOB, [run], session="s", seq=2, prev=link_of(unproven))
+    log = logged([*elements, unproven])
+    document = await opened(log, CAROL, on_author_error="skip")
+    put_in(log, proof)
+    return calls_of(lambda: document._log.read(log.elements[-1:]))
+
+
+async def test_what_is_too_far_is_judged_again_in_little_time() -> None:
+    assert await judging_again(400) < 4 * await judging_again(40)
 
 
 async def test_what_could_not_be_taken_leads_up_to_what_counts_as_well() -> None:

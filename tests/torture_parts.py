@@ -223,6 +223,14 @@ PARTS = [
         "WALSTORE_FUZZ_LOGS",
         (r"(\d+) elements folded", 1),
     ),
+    Part(
+        "G8",
+        "logs of somebody revoked, of each of six kinds, read in every way",
+        pytest("document_revoked_laws"),
+        2_000,
+        "WALSTORE_REVOKED_LOGS",
+        (r"(\d+) logs of somebody revoked", 6),
+    ),
     Part("G8", "batches made to hurt", pytest("promises", only="too_much or heaviest")),
     Part(
         "G9",

@@ -453,8 +453,8 @@ class WalDocument:
             if not self._source.is_writer(author) or self._log.is_waiting_for(author):
                 continue
             counted = self._source.counted(replica, seq)
-            if counted < seq and self._log.is_told_by_links(author, session):
-                # It may be among what was never read; it is missed as a gap then.
+            if counted < seq:
+                # What was read has not to be all that counts: less of it may never have come.
                 continue
             if self._log.tracker.has_lost(author, session or None, counted):
                 events.append(Rollback(f"element {seq} of {author[:8]}… is gone"))

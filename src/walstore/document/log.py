@@ -688,8 +688,9 @@ class DocumentLog:
         """Keep only the newest elements of the log, so many and so large, once it has more.
 
         Half of it is forgotten at a time. What waits for a key, or for what it leads up to, keeps
-        everything after it: it is folded at its place. So does what waits for somebody revoked, all
-        of it: where it stands is not known yet. What waits for a proof, or for room, is given up with what it was among; if it is vouched for later, it is missed as a gap.
+        everything after it: it is folded at its place. What waits for somebody revoked keeps all:
+        where it stands is not known yet. What waits for a proof, or for room, is given up with
+        what it was among; if it is vouched for later, it is missed as a gap.
 
         Returns:
             What was forgotten, in the order of the log.
@@ -783,11 +784,6 @@ class DocumentLog:
             raise _RevokedError
         # It may have to be tried again, once it was counted.
         counted.admitted.add(link)
-
-    def is_told_by_links(self, author: str, session: str) -> bool:
-        """Whether links say what counts of a session of somebody revoked."""
-        counted = self.counted_of(author)
-        return counted is not None and counted.are_named(session)
 
     def counted_of(self, author: str) -> CountedLinks | None:
         """What counts of an author, if they were revoked."""
