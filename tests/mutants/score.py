@@ -52,6 +52,7 @@ AREAS = {
     "validation": Area(
         ["walstore/wire/element.py", "walstore/wire/envelope.py", "walstore/crdt/convert.py"],
         [
+            "tests/test_crdt_convert.py",
             "tests/test_wire_envelope.py",
             "tests/test_crdt_malformed.py",
             "tests/test_crdt_vectors.py",
