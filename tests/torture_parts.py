@@ -227,7 +227,7 @@ PARTS = [
         "G8",
         "logs of somebody revoked, of each of six kinds, read in every way",
         pytest("document_revoked_laws"),
-        2_000,
+        1_000,
         "WALSTORE_REVOKED_LOGS",
         (r"(\d+) logs of somebody revoked", 6),
     ),

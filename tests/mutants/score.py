@@ -37,6 +37,7 @@ AREAS = {
             "walstore/crdt/nodes.py",
         ],
         [
+            "tests/test_crdt_shape.py",
             "tests/test_crdt_vectors.py",
             "tests/test_crdt_malformed.py",
             "tests/test_crdt_writer.py",
