@@ -954,3 +954,28 @@ async def test_what_was_noticed_is_told_though_who_is_told_of_changes_fails() ->
         await reader.pull()
     assert {type(event) for event in events} == {Gap, Rejection}
     assert len(reader.rejected()) == 1
+
+
+@pytest.mark.parametrize("wire", ["packed", "starfish"])
+async def test_an_edit_of_who_starts_from_a_peers_snapshot_is_newer_than_all_in_it(
+    wire: str,
+) -> None:
+    log, store = RiggedLog(), RiggedSnapshots()
+    alice = await opened(log, ALICE, wire="starfish")
+    for number in range(9):
+        alice.set_field("title", number)
+    await alice.commit()
+    # A peer does not say which clock is the highest.
+    content = {
+        "state": alice._log.crdt.export_state(),
+        "uptoTs": 1,
+        "writerSeq": {ALICE.public_key: 1},
+        "producedBy": ALICE.public_key,
+    }
+    store.document = signed_snapshot(content, ALICE)
+    log.prune(1)
+    bob = await opened(log, BOB, wire=wire, snapshot_store=store)
+    bob.set_field("title", "newest")
+    await bob.commit()
+    await alice.pull()
+    assert alice.field("title") == bob.field("title") == "newest"
