@@ -13,11 +13,14 @@ import pytest
 
 from tests.archive_faults import Faults, FaultyDestination, Killed, timed_out
 from tests.archive_tables import Clock
-from tests.archive_world import MODES, World, until
-from tests.rigged import BOB
+from tests.archive_world import ARCHIVE, MODES, World, until
+from tests.rigged import ALICE, BOB
+from walstore.archive.authority import Authority
 from walstore.archive.destination import Destination
 from walstore.archive.engine import Engine
+from walstore.archive.folder import Folder
 from walstore.archive.memory import MemoryDestination
+from walstore.archive.modes import FoldedTable
 from walstore.archive.service import Keeping, NotBegunError
 from walstore.archive.source import Event, FalseBeginningError, Page, Status
 from walstore.document.ports import LogBehindError
@@ -290,6 +293,26 @@ async def test_a_start_anew_takes_what_the_source_still_has(
     assert committed is not None
     assert (committed.artifact.is_base, committed.manifest.epoch) == (True, 2)
     await world.check()
+
+
+async def test_a_start_anew_takes_what_counts_otherwise_though_nothing_has_happened() -> None:
+    world = World("folded")
+    for who in (ALICE, BOB):
+        document = await world.document(f"notes/{who.public_key[:4]}", who)
+        document.set_field("count", 1)
+        await document.commit()
+    await world.engine().run_once()
+    engine = world.engine(resumes=False)
+    table = engine._table
+    assert isinstance(table, FoldedTable)
+    only = {"": frozenset({ALICE.public_key})}
+    table._folder = Folder(engine._source, Authority(writers=only, producers=only), ARCHIVE)
+    committed = await engine.run_once()
+    assert committed is not None
+    assert committed.artifact.is_base
+    values = {row["document"]: row["value"] for row in await world.rows()}
+    assert values[f"notes/{ALICE.public_key[:4]}"] == {"count": 1}
+    assert values.get(f"notes/{BOB.public_key[:4]}", {}) == {}
 
 
 async def test_a_head_between_what_was_read_here_is_gone_on_from(world: World) -> None:

@@ -305,7 +305,8 @@ class Writer:
         """Store the artifact of a window; the manifest that would name it, and why it is a base."""
         spot = Spot(self.table.prefix, before.epoch, work.since, work.to, self.table.parts)
         measured = await work.measure(spot)
-        if measured.changes and work.to == before.head_position and not work.is_whole:
+        is_anew = work.is_whole or is_base_wanted
+        if measured.changes and work.to == before.head_position and not is_anew:
             raise UsageError(f"a window to {work.to} does not move the head")
         if is_base_wanted or before.newest_base is None:
             return await self._with_base(before, work, measured), None
