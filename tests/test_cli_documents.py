@@ -49,6 +49,45 @@ def editor(home: Home, script: str) -> dict[str, str]:
 # What is written is there.
 
 
+def test_what_was_deleted_makes_room_for_something_else(ada: Home) -> None:
+    ada.ok("init", "notes")
+    ada.ok("set", "notes", "bring", '["bread"]', "--type", "list")
+    refused = ada("set", "notes", "bring", "5", "--type", "json")
+    assert refused.code == 2
+    assert "delete it first: walstore set notes bring --delete" in refused.err
+    ada.ok("set", "notes", "bring", "--delete")
+    ada.ok("set", "notes", "bring", "5", "--type", "json")
+    assert ada.ok("get", "notes", "bring").out == "5\n"
+    ada.ok("set", "notes", "who", '{"ada": 1}', "--type", "map")
+    ada.ok("set", "notes", "who", "--delete")
+    ada.ok("set", "notes", "who", "nobody", "--type", "text")
+    assert ada.ok("get", "notes", "who").out == "nobody"
+    refused = ada("set", "notes", "who", '{"ada": 1}', "--type", "map")
+    assert refused.code == 2
+    assert refused.err.endswith("use another name\n")
+
+
+def test_a_map_is_written_as_given_and_its_keys_have_one_value(ada: Home) -> None:
+    ada.ok("init", "notes")
+    ada.ok("set", "notes", "done", '{"ada": 1, "bo": 0}', "--type", "map")
+    ada.ok("set", "notes", "done", '{"ada": true, "bo": 0}', "--type", "map")
+    assert ada.ok("get", "notes", "done", "--json").json == {"ada": True, "bo": 0}
+    assert ada.ok("get", "notes", "done/ada").out == "true\n"
+    refused = ada("set", "notes", "done/ada", "cheese", "--append")
+    assert (refused.code, ada.ok("get", "notes", "done/ada").out) == (2, "true\n")
+    assert "key of a map" in refused.err
+
+
+def test_half_a_character_is_refused_where_it_would_end_a_text(ada: Home) -> None:
+    ada.ok("init", "notes")
+    refused = ada("set", "notes", "body", "caf\udce9", "--type", "text")
+    assert (refused.code, ada.ok("show", "notes").out) == (2, "")
+    assert "half a character" in refused.err
+    refused = ada("sync", "notes", "--relay", "ws://relay.example/caf\udce9")
+    assert refused.code == 2
+    assert "is not the address of a relay" in refused.err
+
+
 def test_what_was_emptied_is_empty_and_written_by_nobody(ada: Home) -> None:
     ada.ok("init", "notes")
     for kind, value, nothing in [("text", "abc", ""), ("list", '["bread"]', "[]")]:

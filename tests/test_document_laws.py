@@ -627,6 +627,29 @@ async def test_a_name_keeps_its_kind(kind: str, wanted: str, number: int) -> Non
     assert (doc.materialize(), counter_of(doc)) == (before, clocks)
 
 
+@pytest.mark.parametrize("half", ["\ud83d", "caf\udce9", "\ud83d\ude00"])
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda doc, half: doc.set_text("x", half),
+        lambda doc, half: doc.insert_text("x", 1, half),
+        lambda doc, half: doc.splice("x", 0, 1, half),
+        lambda doc, half: doc.update({"other": 2, "x": half}),
+    ],
+    ids=["set", "insert", "splice", "update"],
+)
+async def test_a_text_stays_one_whatever_it_is_to_read(
+    edit: Callable[[WalDocument, str], None], half: str
+) -> None:
+    doc = await opened(MemoryTransport())
+    make_kind(doc, "text")
+    doc.set_field("other", 1)
+    before, clocks = doc.materialize(), counter_of(doc)
+    with pytest.raises(NotJsonError, match="half a character"):
+        edit(doc, half)
+    assert (doc.materialize(), counter_of(doc)) == (before, clocks)
+
+
 MIGRATIONS = [
     (kind, wanted)
     for kind in AS_KIND

@@ -20,7 +20,7 @@ from walstore.canon import Json
 from walstore.document.changed import Changed
 from walstore.document.content import KindError
 from walstore.document.sealing import ValueTooLargeError
-from walstore.errors import NotJsonError, TransportError
+from walstore.errors import NotJsonError, TransportError, UsageError
 from walstore.local import LocalFile, LocalFileFullError
 from walstore.net import MemoryTransport
 from walstore.net.memory import MemorySnapshots
@@ -338,6 +338,17 @@ async def test_what_a_failing_batch_has_edited_is_told() -> None:
         assert len(told) == 1
         store["title"] = 2
         assert len(told) == 2
+
+
+async def test_a_failing_batch_leaves_no_version_with_its_message() -> None:
+    async with store_of(ADA, MemoryTransport()) as store:
+        with pytest.raises(ZeroDivisionError), store.batch("all of it"):  # noqa: PT012
+            store["title"] = 1
+            raise ZeroDivisionError
+        await store.flush()
+        await store.pull()
+        assert [version.message for version in store.history()] == [None]
+        assert store["title"] == 1
 
 
 async def test_who_subscribes_within_a_batch_is_told_of_what_comes_then() -> None:
@@ -780,6 +791,62 @@ async def test_a_status_callback_that_fails_is_nobody_elses_matter() -> None:
         await until_sent(store)
         assert told
         assert {type(context["exception"]) for context in handled} == {ZeroDivisionError}
+
+
+async def test_a_status_callback_that_edits_leaves_everybody_with_the_newest_status() -> None:
+    async with store_of(ADA, MemoryTransport(), autocommit_ms=None) as store:
+
+        def answer(status: StoreStatus) -> None:
+            if not status.unsent and "answer" not in store:
+                store["answer"] = 1
+
+        told: list[int] = []
+        store.on_status(answer)
+        store.on_status(lambda status: told.append(status.unsent))
+        store["title"] = 1
+        await store.commit()
+        assert told == [1, 0, store.status.unsent] == [1, 0, 1]
+
+
+async def test_status_callbacks_that_always_edit_come_to_an_end() -> None:
+    async with store_of(ADA, autocommit_ms=None) as store:
+
+        def answer(status: StoreStatus) -> None:
+            with store.batch(f"after {status.unsent}"):
+                store["answered"] = status.unsent
+
+        end = store.on_status(answer)
+        store["title"] = 1
+        assert store.status.unsent > 2
+        end()
+
+
+async def test_a_store_is_opened_once() -> None:
+    async with store_of(ADA, MemoryTransport()) as store:
+        with pytest.raises(UsageError, match="opened once"):
+            await store.__aenter__()
+        store["title"] = 1
+    with pytest.raises(UsageError, match="opened once"):
+        await store.__aenter__()
+
+
+async def test_the_history_of_a_closed_store_is_not_at_hand() -> None:
+    with pytest.raises(StoreClosedError):
+        await store_of(ADA).load_history()
+
+
+async def test_what_callbacks_write_while_a_store_closes_is_sent() -> None:
+    transport = MemoryTransport()
+    async with store_of(ADA, transport) as store:
+
+        async def count(_: Change) -> None:
+            await settle()
+            store["words"] = len(store.text("note").split())
+
+        store.subscribe("note", count)
+        store.set_text("note", "two words")
+    async with store_of(ADA, transport) as store:
+        assert store["words"] == 2
 
 
 async def test_a_closed_store_tells_that_it_is_closed() -> None:

@@ -552,7 +552,7 @@ async def test_half_a_character_is_kept_as_everything_else_is(tmp_path: Path, te
     path = tmp_path / "ada.wal"
     store = await store_of(ADA, None, path).__aenter__()
     store["name"] = text
-    store.set_text("body", text)
+    store.list("body").extend(text)
     store["later"] = 1.5
     # The process ends here: what it has recorded is not sealed.
     assert store._file is not None

@@ -55,6 +55,11 @@ def _is_address(url: str) -> bool:
         _ = parts.port
     except ValueError:
         return False
-    # A password would be shown whenever the address is.
-    is_bare = parts.username is None and parts.password is None and not parts.fragment
+    # A password would be shown whenever the address is; what cannot be shown cannot be kept.
+    is_bare = (
+        url.isprintable()
+        and parts.username is None
+        and parts.password is None
+        and not parts.fragment
+    )
     return parts.scheme in ("ws", "wss") and bool(parts.hostname) and is_bare

@@ -17,7 +17,9 @@ from walstore.cli.values import NothingThereError, value_at
 from walstore.cli.writing import writing
 from walstore.document.content import KindError
 from walstore.errors import UsageError
+from walstore.store.change import ABSENT
 from walstore.store.disk import FILE_BYTES_MAX
+from walstore.store.merging import is_same
 from walstore.store.store import WalStore
 
 TYPES = ("string", "text", "json", "list", "map")
@@ -34,11 +36,14 @@ class NotThatTypeError(UsageError):
 class OtherKindError(UsageError):
     """A name stands for something that cannot be written like this."""
 
-    def __init__(self, document: str, name: str, kind: str) -> None:
+    def __init__(self, document: str, name: str, *, kind: str, wanted: str) -> None:
         shown = "plain value" if kind == "register" else kind
+        # An emptied list would hide a map.
+        way_out = "use another name"
+        if not (kind in ("list", "text") and wanted == "map"):
+            way_out += f", or delete it first: walstore set {document} {name} --delete"
         super().__init__(
-            f"{name} in {document} is a {shown} and cannot become something else by this; use"
-            f" another name, or delete it first: walstore set {document} {name} --delete"
+            f"{name} in {document} is a {shown} and cannot become something else by this; {way_out}"
         )
 
 
@@ -147,12 +152,14 @@ def _standard_input() -> str:
 
 
 def _try_to_write(store: WalStore, document: KnownDocument, value: Any, flags: Namespace) -> None:
+    name = flags.place.partition("/")[0]
+    if store.document.kind(name) in ("list", "map") and not store[name]:
+        # It was emptied, maybe to make room for this.
+        store.document.migrate(name)
     try:
         _write(store, flags.place, value, flags)
     except KindError as error:
-        name = flags.place.partition("/")[0]
-        kind = store.document.kind(name) or "something else"
-        raise OtherKindError(document.name, name, kind) from error
+        raise OtherKindError(document.name, name, kind=error.kind, wanted=error.wanted) from error
     try:
         value_at(store, document.name, flags.place)
     except NothingThereError as error:
@@ -161,9 +168,12 @@ def _try_to_write(store: WalStore, document: KnownDocument, value: Any, flags: N
 
 def _write(store: WalStore, place: str, value: Any, flags: Namespace) -> None:
     name, _, key = place.partition("/")
+    is_key = bool(key) and place not in store
+    if flags.append and is_key and store.document.kind(name) == "map":
+        raise UsageError(f"{place} is a key of a map, which has one value: nothing can be appended")
     if flags.append:
         _append(store, place, value)
-    elif key and place not in store:
+    elif is_key:
         store.put(name, key, value)
     elif flags.type == "text":
         store.set_text(place, value)
@@ -187,7 +197,7 @@ def _write_map(store: WalStore, name: str, entries: dict[str, Any]) -> None:
     for key in before.keys() - entries.keys():
         store.drop(name, key)
     for key, value in entries.items():
-        if key not in before or before[key] != value:
+        if not is_same(before.get(key, ABSENT), value):
             store.put(name, key, value)
 
 

@@ -29,6 +29,7 @@ from walstore.crdt import (
     Writer,
 )
 from walstore.crdt.elements import Ids
+from walstore.crdt.packed_ops import is_scalar_text
 from walstore.crdt.runs import is_character
 from walstore.document.bases import Bases, Edit, ListBase, Shown, edited_base
 from walstore.document.differences import changed_list, changed_values
@@ -244,6 +245,7 @@ class Content:
     def insert_text(self, name: str, index: int, text: str) -> None:
         """Insert characters before a position of a text."""
         self._need(name, "list")
+        _check_text(text)
         self._insert(name, index, text)
 
     def remove(self, name: str, index: int, count: int = 1) -> None:
@@ -259,6 +261,7 @@ class Content:
         if isinstance(inserted, str):
             if type(inserted) is not str:
                 raise NotJsonError(f"text cannot be a {type(inserted).__name__}")
+            _check_text(inserted)
         else:
             values = [thawed(value) for value in inserted]
             for value in values:
@@ -377,8 +380,7 @@ class Content:
             caret: Where the cursor stands in `text` after the edit; tells equal edits apart.
         """
         self._need(name, "list")
-        if not isinstance(text, str):
-            raise NotJsonError(f"text cannot be a {type(text).__name__}")
+        _check_text(text)
         shown = self._base(name, base)
         old = _as_shown(shown.value)
         if not isinstance(old, str):
@@ -451,6 +453,7 @@ class Content:
             return
         self._check_name(name)
         if isinstance(plain, str) and self._takes_text(name, shown):
+            _check_text(plain)
             return
         if isinstance(plain, dict) and self.kind(name) == "map":
             for key, part in plain.items():
@@ -670,6 +673,16 @@ class Content:
             self._bases.edit(name, index, count, "")
             if self._changes is not None:
                 self._changes.append(ListChanged(name, index, count, ""))
+
+
+def _check_text(text: object) -> None:
+    """Refuse what would make a list of a text, for everybody and for good."""
+    if not isinstance(text, str):
+        raise NotJsonError(f"text cannot be a {type(text).__name__}")
+    if not is_scalar_text(text):
+        raise NotJsonError(
+            "text cannot hold half a character (a lone surrogate, as of bytes that are not UTF-8)"
+        )
 
 
 def _as_shown(values: str | Sequence[Any]) -> Shown:

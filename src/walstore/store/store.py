@@ -54,7 +54,7 @@ from walstore.store.shelf import Shelf
 from walstore.store.status import GAPS_MAX, State, StoreStatus
 from walstore.store.strangers import Strangers
 from walstore.store.subscription import Subscription
-from walstore.store.subscriptions import Hub
+from walstore.store.subscriptions import ROUNDS_MAX, Hub
 from walstore.store.sync import Syncer, may_pass
 from walstore.store.typed import Schema, Typed
 from walstore.store.undo import Selected, Undone
@@ -178,6 +178,7 @@ class WalStore(StoreEditing):
         self._tracker = Tracker(self._hub)
         self._status_callbacks: dict[object, Callable[[StoreStatus], None]] = {}
         self._told_status: StoreStatus | None = None
+        self._is_telling_status = False
         self._members_callbacks: dict[object, Callable[[list[Person]], None]] = {}
         self._was_live = False
         self._undo = OwnUndo(identity.public_key)
@@ -307,8 +308,11 @@ class WalStore(StoreEditing):
 
         Raises:
             LocalFileError: The file cannot be used.
+            UsageError: It is open, or was: a store has one life.
             WalStoreError: What is here cannot be opened.
         """
+        if self._document is not None or self._hub.is_closed:
+            raise UsageError("a store is opened once; `WalStore.open` gives another one")
         try:
             await self._open()
         except BaseException:
@@ -324,16 +328,17 @@ class WalStore(StoreEditing):
             StorageError: Something that was edited could not be kept, and is lost.
         """
         document, self._syncer = self._document, None
+        self._hub.close()
         try:
-            if document is not None:
-                await self._settle(document)
-        finally:
-            self._hub.close()
             try:
-                try:
-                    await self._end_tasks()
-                finally:
-                    await self._stack.aclose()
+                # What callbacks still write is sent with the rest.
+                await self._end_tasks()
+            finally:
+                if document is not None:
+                    await self._settle(document)
+        finally:
+            try:
+                await self._stack.aclose()
             finally:
                 self._tell_strangers([] if document is None else document.rejected())
                 self._document = None
@@ -646,7 +651,8 @@ class WalStore(StoreEditing):
 
         Args:
             message: What it is about, for the history: the batch is then committed by itself. A
-                batch within another one is part of that, and its message is left out.
+                batch within another one is part of that, and its message is left out. So it is
+                if the block raises: what was edited up to there stays, without it.
 
         Raises:
             UsageError: The message is not a short text; nothing was edited.
@@ -659,12 +665,10 @@ class WalStore(StoreEditing):
             document.check_message(message)
             document.seal()
         with self._hub.hold():
-            try:
-                with self._undo.batch():
-                    yield
-            finally:
-                if message is not None:
-                    document.seal(message=message)
+            with self._undo.batch():
+                yield
+            if message is not None:
+                document.seal(message=message)
 
     # ── undoing ────────────────────────────────────────────────────────────────────────
 
@@ -1180,9 +1184,11 @@ class WalStore(StoreEditing):
 
         Raises:
             PrunedLogError: The beginning was let go of.
+            StoreClosedError: The store is not open.
             TransportError: It is not all here, and cannot be read elsewhere now.
         """
-        assert self._replica is not None
+        if self._document is None or self._replica is None:
+            raise StoreClosedError
         document = WalDocument(
             self.key,
             transport=self._replica.whole(),
@@ -1295,13 +1301,20 @@ class WalStore(StoreEditing):
         self._tell_status()
 
     def _tell_status(self) -> None:
-        if not self._status_callbacks:
+        if not self._status_callbacks or self._is_telling_status:
             return
-        status = self.status
-        if status != self._told_status:
-            self._told_status = status
-            for callback in list(self._status_callbacks.values()):
-                self._call(callback, status)
+        self._is_telling_status = True
+        try:
+            # A callback may edit: then everybody is told once more, and the newest one last.
+            for _ in range(ROUNDS_MAX):
+                status = self.status
+                if status == self._told_status:
+                    return
+                self._told_status = status
+                for callback in list(self._status_callbacks.values()):
+                    self._call(callback, status)
+        finally:
+            self._is_telling_status = False
 
     def _call(self, callback: Callable[[V], object], subject: V) -> None:
         """Call somebody whose failure is nobody else's."""

@@ -249,6 +249,11 @@ class Hub:
             self._held_told += told
 
     @property
+    def is_closed(self) -> bool:
+        """Whether there will be no more changes."""
+        return self._is_closed
+
+    @property
     def is_holding(self) -> bool:
         """Whether changes are held back."""
         return self._held is not None

@@ -198,8 +198,10 @@ class FleetWorld:
             await client.accept()
         except TransportError as error:
             self._trace(client.name, "failed", f"accept {type(error).__name__}")
-        # What a relay has lost, its author has, unless the author's own file was lost in part.
-        if waited_s > _PATIENCE_S and self._had_power_cut and client.has_stranded:
+        # What a relay has lost, its author sends again, unless the author's own file was lost in
+        # part, or the author was revoked.
+        is_author_gone = self._had_power_cut or any(each.is_out for each in self._clients)
+        if waited_s > _PATIENCE_S and is_author_gone and client.has_stranded:
             client.mend(is_first=not self._is_mended)
             self._is_mended = True
         # What a relay repeats from before a snapshot may be sealed for those who were there then.
