@@ -67,6 +67,7 @@ AREAS = {
     "queue": Area(
         ["walstore/document/outbox.py", "walstore/document/sealing.py"],
         [
+            "tests/test_document_outbox.py",
             "tests/test_weaknesses.py",
             "tests/test_document_refused.py",
             "tests/test_document_versions.py",

@@ -17,7 +17,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from walstore.canon import canonical_bytes
@@ -142,7 +142,7 @@ class Outbox:
         """
         if not self._recorded and not message:
             return
-        seen = self._newly_seen()
+        seen = _told_in_one(self._news, self._sealer)
         bodies = self._sealer.seal(
             self._recorded,
             seq=self._seq + 1,
@@ -282,7 +282,7 @@ class Outbox:
         for gone in self._sealed:
             for replica, seq in {} if gone.header is None else gone.header.seen.items():
                 news[replica] = max(news.get(replica, 0), seq)
-        seen = dict(self._within(sealer.bytes_max // 8, news)) if commits else {}
+        seen = _told_in_one(news, sealer) if commits else {}
         bodies: list[Sealed] = []
         for commit in commits:
             bodies += sealer.seal(
@@ -387,15 +387,13 @@ class Outbox:
         """Fold what was recorded and is not sealed yet."""
         crdt.fold_runs(self._recorded)
 
-    def _newly_seen(self) -> dict[str, int]:
-        """What the next element reports as seen: as much as leaves room for all else in it."""
-        if not self._news:
-            return {}
-        return dict(self._within(self._sealer.bytes_max // 8, self._news))
 
-    def _within(self, room: int, news: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-        for count, (replica, seq) in enumerate(news.items()):
-            room -= len(canonical_bytes([replica, seq]))
-            if room < 0 or count == SEEN_SESSIONS_MAX:
-                return
-            yield replica, seq
+def _told_in_one(news: Mapping[str, int], sealer: Sealer) -> dict[str, int]:
+    """What one element tells of what was seen: as much as leaves room for all else in it."""
+    room, told = sealer.bytes_max // 8, dict[str, int]()
+    for replica, seq in news.items():
+        room -= len(canonical_bytes([replica, seq]))
+        if room < 0 or len(told) == SEEN_SESSIONS_MAX:
+            break
+        told[replica] = seq
+    return told

@@ -217,10 +217,7 @@ class Sealer:
             message: What the author says of them; it goes with the last body.
         """
         writer = self._session if session is None else session
-        if not _is_divisible(runs):
-            header = Header(writer, seq, prev, seen) if self._is_chained else None
-            return [self._seal_one(runs, header, author_seq, message)]
-        waiting, bodies = [runs], []
+        waiting, bodies = [runs], list[Sealed]()
         while waiting:
             part = waiting.pop()
             sealed = None
@@ -243,8 +240,7 @@ class Sealer:
 
     def _is_to_be_cut(self, sealed: Sealed) -> bool:
         text = sealed.body.canonical
-        is_too_large = len(text) > self.bytes_max or has_too_many_values(text)
-        return is_too_large and _is_divisible(sealed.runs)
+        return sealed.is_divisible and (len(text) > self.bytes_max or has_too_many_values(text))
 
     def _seal_one(
         self, runs: list[Run], header: Header | None, author_seq: int, message: str | None
@@ -303,23 +299,22 @@ def _is_plain(runs: Sequence[Run]) -> bool:
 
 
 def _fits(runs: Sequence[Run], profile: Profile) -> bool:
-    if not _is_divisible(runs):
-        return True
+    """Whether an element may hold so many ops, whatever their size."""
+    if profile is Profile.STARFISH:
+        return sum(map(_ops_in, runs)) <= BATCH_OPS_MAX
     removes = sum(run.size for run in runs if isinstance(run, Remove))
-    if profile is Profile.PACKED:
-        return len(runs) <= BATCH_OPS_MAX and removes <= BATCH_REMOVES_MAX
-    inserts = sum(len(run.values) for run in runs if isinstance(run, Insert))
-    others = sum(not isinstance(run, Insert | Remove) for run in runs)
-    return removes + inserts + others <= BATCH_OPS_MAX
+    return len(runs) <= BATCH_OPS_MAX and removes <= BATCH_REMOVES_MAX
+
+
+def _ops_in(run: Run) -> int:
+    """How many ops of version 1 a run stands for."""
+    if isinstance(run, Insert):
+        return len(run.values)
+    return run.size if isinstance(run, Remove) else 1
 
 
 def _is_divisible(runs: Sequence[Run]) -> bool:
-    if len(runs) != 1:
-        return len(runs) > 1
-    run = runs[0]
-    if isinstance(run, Insert):
-        return len(run.values) > 1
-    return isinstance(run, Remove) and run.size > 1
+    return len(runs) > 1 or any(_ops_in(run) > 1 for run in runs)
 
 
 def _halves(runs: list[Run]) -> tuple[list[Run], list[Run]]:
