@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
 from websockets.exceptions import ConnectionClosed
+from websockets.frames import Frame, Opcode
 
 from tests.raw_websocket import TEXT, framed, raw_websocket
 from tests.relay_clients import ANNA, BEN, CARL, appending, eventually, speaking
@@ -25,7 +26,7 @@ from walstore.relay.peer import Peer
 from walstore.relay.server import _FRAMES_IN_A_ROW
 from walstore.relay.session import frames_in
 from walstore.signed import Identity
-from walstore.wire.frames import Code, EndOfStored, FollowChanges, Pull
+from walstore.wire.frames import Code, EndOfStored, FollowChanges, Presence, Pull, SetPresence
 
 DOCUMENT = "notes/a"
 
@@ -88,6 +89,68 @@ async def test_who_says_much_in_few_frames_lets_others_have_their_turn() -> None
             await eventually(lambda: taken(peer) >= 99 * frames_in(long))
     steps = [after[0] - before[0] for before, after in pairwise(counted)]
     assert 0 < max(steps) < _FRAMES_IN_A_ROW + frames_in(long)
+
+
+def count_compressed(relay: Relay, counted: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Note the size of each message that is compressed for anybody who is there."""
+    for peer in relay.peers:
+        for extension in peer._socket.protocol.extensions:
+
+            def encode(frame: Frame, inner: Callable[[Frame], Frame] = extension.encode) -> Frame:
+                if frame.opcode is Opcode.TEXT:
+                    counted.append(len(frame.data))
+                return inner(frame)
+
+            monkeypatch.setattr(extension, "encode", encode)
+
+
+async def test_what_many_get_is_compressed_for_so_many_that_nobody_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted: list[int] = []
+    async with AsyncExitStack() as stack:
+        relay = await stack.enter_async_context(Relay.serve(MemoryLog()))
+        followers = [
+            await stack.enter_async_context(speaking(relay.url, BEN, compression="deflate"))
+            for _ in range(5)
+        ]
+        for follower in followers:
+            await follower.follow(DOCUMENT)
+        count_compressed(relay, counted, monkeypatch)
+        anna = await stack.enter_async_context(speaking(relay.url, ANNA, compression=None))
+        sizes = [100, 200_000, 101, 600_000, 102]
+        for size in sizes:
+            await anna.append(ANNA, DOCUMENT, {"s": "x" * size})
+        for follower in followers:
+            heard = await follower.elements(len(sizes))
+            assert [len(each.data) for each in heard] == [size + len(b'{"s":""}') for size in sizes]
+    large = [size for size in counted if size > 10_000]
+    # Two of five get the first of the large ones compressed, and nobody the second one.
+    assert len(large) == 2
+    assert max(large) < 210_000
+    assert len(counted) - len(large) == 3 * len(followers)
+
+
+async def test_who_is_there_is_told_to_many_as_elements_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted: list[int] = []
+    async with AsyncExitStack() as stack:
+        relay = await stack.enter_async_context(Relay.serve(MemoryLog()))
+        followers = [
+            await stack.enter_async_context(speaking(relay.url, BEN, compression="deflate"))
+            for _ in range(200)
+        ]
+        for follower in followers:
+            await follower.follow(DOCUMENT)
+        count_compressed(relay, counted, monkeypatch)
+        anna = await stack.enter_async_context(speaking(relay.url, ANNA, compression=None))
+        await anna.follow(DOCUMENT)
+        await anna.say(SetPresence(DOCUMENT, {"note": "x" * 3_900}))
+        for follower in followers:
+            assert (await follower.get(Presence)).payload == {"note": "x" * 3_900}
+        assert 100 < len(counted) < len(followers)
+        assert sum(counted) <= 2**19
 
 
 async def test_who_is_gone_is_not_answered(caplog: pytest.LogCaptureFixture) -> None:

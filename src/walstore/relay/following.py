@@ -29,6 +29,7 @@ from walstore.wire.frames import (
     PullTail,
     Refusal,
     elements_body,
+    relay_frame,
 )
 from walstore.wire.limits import PULL_BYTES_MAX, PULL_ELEMENTS_MAX
 
@@ -294,13 +295,13 @@ class Following:
         due = self._rooms[document].stored(elements, previous_ts)
         if due.all:
             self._metrics.delivered(len(due.all) * len(elements))
-            message = Broadcast(elements_body(elements))
+            message = Broadcast(elements_body(elements).around)
             for subscription in due.all:
                 if not subscription.peer.push(subscription.ref, message):
                     subscription.fall_behind(elements[0].ts - 1)
                     due.behind.append(subscription)
         for subscription, rest in due.some:
-            if not subscription.peer.push(subscription.ref, Broadcast(elements_body(rest))):
+            if not subscription.peer.push(subscription.ref, Broadcast(elements_body(rest).around)):
                 subscription.fall_behind(rest[0].ts - 1)
                 due.behind.append(subscription)
         for subscription in due.behind:
@@ -326,13 +327,15 @@ class Following:
             peer.present_in.add(document)
         room = self._rooms.setdefault(document, Room())
         if room.announce(peer, payload):
-            frame = Presence(document, peer.name, peer.key, payload)
+            text = relay_frame(Presence(document, peer.name, peer.key, payload))
+            message = Broadcast(lambda _: text)
             for other in dict.fromkeys(each.peer for each in room.subscriptions):
                 if other is peer:
                     continue
                 if payload is None:
                     # It is short, and nobody would tell it again.
-                    other.send(frame)
+                    other.send_text(text)
                 else:
-                    other.tell(frame)
+                    # It is soon told again: who is behind does without.
+                    other.push("", message)
         self._leave(document)

@@ -1,7 +1,8 @@
 """One websocket connection: what is sent to it, and what is done when it does not read.
 
 - Sending never waits: it succeeds, or the peer is behind. Whoever sends decides what that means.
-- A message that many peers get is written once.
+- A message that many peers get is written once, and compressed for so many of them that nobody
+  else waits for it: each connection compresses for itself.
 - A peer with more unsent bytes than the limit is dropped, with a reason.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 
 from websockets.asyncio.server import ServerConnection
 from websockets.frames import Frame, Opcode
@@ -19,27 +20,38 @@ from walstore.relay.limits import Limits
 from walstore.relay.metrics import Metrics
 from walstore.relay.room import Subscription
 from walstore.relay.session import Drop, Reply, Session
-from walstore.wire.frames import ElementsBody, RelayFrame, relay_frame
+from walstore.wire.frames import RelayFrame, relay_frame
 
 _logger = logging.getLogger("walstore.relay")
 
 
+# What is compressed of one message for all who get it: some 30 ms, in which nobody else is served.
+# It is enough for a keystroke to a thousand peers.
+_COMPRESSED_BYTES_MAX = 512 * 1024
+
+
 class Broadcast:
-    """Elements for many peers: for each ref, the text and the websocket frame are made once."""
+    """A message for many peers: for each ref, the text and the websocket frame are made once."""
 
-    __slots__ = ("_body", "_frames", "_texts")
+    __slots__ = ("_compressed_bytes", "_frames", "_text_for", "_texts")
 
-    def __init__(self, body: ElementsBody) -> None:
-        self._body = body
+    def __init__(self, text_for: Callable[[str], bytes]) -> None:
+        self._text_for = text_for
         self._texts: dict[str, bytes] = {}
         self._frames: dict[str, bytes] = {}
+        self._compressed_bytes = 0
 
     def text(self, ref: str) -> bytes:
         """The message."""
         text = self._texts.get(ref)
         if text is None:
-            text = self._texts[ref] = self._body.around(ref)
+            text = self._texts[ref] = self._text_for(ref)
         return text
+
+    def is_compressed(self, ref: str) -> bool:
+        """Whether there is time to compress the message for one more peer."""
+        self._compressed_bytes += len(self.text(ref))
+        return self._compressed_bytes <= _COMPRESSED_BYTES_MAX
 
     def frame(self, ref: str) -> bytes:
         """The message as it goes over the wire, uncompressed and, as servers send it, unmasked."""
@@ -139,17 +151,18 @@ class Peer:
             self.send(frame)
 
     def push(self, ref: str, message: Broadcast) -> bool:
-        """Send elements that many get; False if the peer is behind and has to catch up later."""
+        """Send what many get; False if the peer is behind and has to catch up later."""
         if not self.is_open:
             return True
         if self.pending_bytes > self._limits.lag_bytes_max:
             return False
         self.delivered += 1
-        if self._is_compressed:
+        if self._is_compressed and message.is_compressed(ref):
             self._socket.protocol.send_text(message.text(ref))
             self._socket.send_data()
         else:
-            # Nothing is ever sent in fragments here, so a whole frame may go in between.
+            # Nothing is ever sent in fragments here, so a whole frame may go in between; that it
+            # is not compressed is allowed for each message by itself (RFC 7692, section 6).
             self._socket.transport.write(message.frame(ref))
         return True
 
