@@ -8,6 +8,7 @@ import logging
 import re
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.board import Board, paths
+from tests.counting import calls_of
 from walstore.errors import UsageError
 from walstore.store.change import (
     ABSENT,
@@ -872,6 +874,46 @@ async def test_keys_that_come_and_go_without_end_do_not_fill_memory(
         board.drop("prefs", str(number))
     with pytest.raises(SlowConsumerError):
         await anext(changes)
+
+
+async def test_a_name_that_hides_its_map_leaves_no_key_to_a_slow_reader(board: Board) -> None:
+    changes = board.hub.changes("**", buffer=1)
+    board.put("prefs", "a", 1)
+    board.put("prefs", "b/c", 1)
+    board.set("prefs/b", "a name that looks like a key")
+    board.set("prefs", "plain")
+    board.hub.close()
+    told = [(change.name, change.key, change.path) async for change in changes]
+    assert told == [("prefs/b", None, "prefs/b"), ("prefs", None, "prefs")]
+
+
+def names_of(board: Board, count: int) -> None:
+    """Edits whose every path is another one."""
+    for number in range(count):
+        board.put("m", str(number), number)
+        # Each looks like a key of the map.
+        board.set(f"m/{number}", number)
+        board.set(f"k{number}", number)
+
+
+def slow_reader(board: Board, count: int) -> None:
+    changes = board.hub.changes("**", buffer=1)
+    names_of(board, count)
+    assert changes is not None
+
+
+def one_batch(board: Board, count: int) -> None:
+    board.hub.subscribe("**", lambda change: None)
+    with board.hub.hold():
+        names_of(board, count)
+
+
+@pytest.mark.parametrize("work", [slow_reader, one_batch])
+async def test_a_change_costs_the_same_however_many_paths_wait(
+    work: Callable[[Board, int], None],
+) -> None:
+    few, many = (calls_of(partial(work, Board(), count)) for count in (100, 400))
+    assert many < 5 * few
 
 
 def test_a_buffer_without_room_or_an_unknown_overflow_is_refused(board: Board) -> None:

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import chain, pairwise
-from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, assert_never
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, assert_never
 
 from walstore.crdt import ListChanged, MapChanged, RegisterChanged, WalCrdt
 from walstore.crdt.runs import is_character
@@ -30,7 +30,6 @@ from walstore.document.view import frozen
 Kind: TypeAlias = Literal["text", "list", "register", "map"]
 Origin: TypeAlias = Literal["local", "remote", "undo", "redo"]
 Elements: TypeAlias = str | tuple[Any, ...]
-T = TypeVar("T")
 
 # Places of a list that one change tells apart when it stands for several.
 SPLICES_MAX = 256
@@ -92,6 +91,7 @@ class Change(NamedTuple):
         author: The public key of who made it, in hex; of several, the last of that origin.
         version: The document's count of changes after it.
         ts: Where it stands in the log, None if that is not known.
+        key: The key, if the path is that of a key of a map: a name may look like one.
     """
 
     path: str
@@ -101,6 +101,12 @@ class Change(NamedTuple):
     author: str
     version: int
     ts: int | None
+    key: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The name, without the key."""
+        return self.path if self.key is None else self.path[: -len(self.key) - 1]
 
 
 class ReadState(Protocol):
@@ -179,7 +185,7 @@ def changes_of(changed: Changed, *, version: int, read: ReadState) -> list[Chang
         version: The document's count of changes after it.
         read: The document right after it.
     """
-    made: list[tuple[str, Kind, Delta]] = []
+    made: list[_Made] = []
     splices: dict[str, list[Splice]] = {}
     # Names and keys whose value was read already: it is the one after the whole fold.
     done: set[tuple[str, str | None]] = set()
@@ -195,7 +201,7 @@ def changes_of(changed: Changed, *, version: int, read: ReadState) -> list[Chang
                 if (kind == "text" or kind == "list") and change.list not in revealed:
                     known = splices[change.list] = [_splice(change)]
                     # Filled in below, when all of them are known.
-                    made.append((change.list, kind, _NOTHING))
+                    made.append((change.list, None, kind, _NOTHING))
             case RegisterChanged():
                 if (change.register, None) not in done:
                     done.add((change.register, None))
@@ -210,8 +216,14 @@ def changes_of(changed: Changed, *, version: int, read: ReadState) -> list[Chang
                 assert_never(change)
     header = changed.origin, changed.author, version, changed.ts
     return [
-        Change(path, kind, Splices(tuple(splices[path])) if delta is _NOTHING else delta, *header)
-        for path, kind, delta in made
+        Change(
+            name if key is None else f"{name}/{key}",
+            kind,
+            Splices(tuple(splices[name])) if delta is _NOTHING else delta,
+            *header,
+            key,
+        )
+        for name, key, kind, delta in made
     ]
 
 
@@ -258,24 +270,6 @@ def coalesce(left: Change, right: Change) -> Change | None:
             assert_never(left.delta)
 
 
-def replaced(waiting: Mapping[str, T], change: Change, kind: Callable[[T], Kind]) -> list[str]:
-    """The paths of keys whose changes wait, and of which a change of their name leaves nothing.
-
-    Args:
-        waiting: What waits, by path.
-        change: What comes after it.
-        kind: The kind of something that waits.
-    """
-    before = waiting.get(change.path)
-    is_list = before is not None and kind(before) in ("text", "list")
-    if change.kind == "map" or (is_list and isinstance(change.delta, Splices)):
-        # A list that goes on being one has hidden all keys already.
-        return []
-    start = f"{change.path}/"
-    # A name may look like a key; what waits of it stays.
-    return [path for path in waiting if path.startswith(start) and kind(waiting[path]) == "map"]
-
-
 def succeed(left: Change, right: Change, delta: Delta) -> Change:
     """The change that stands for two successive ones of a path, with a given delta."""
     # A UI may pass over what it did itself; what others did is in here as well.
@@ -290,6 +284,9 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 # Stands for splices that are still being gathered; told apart by identity.
 _NOTHING: Final = Splices(())
 
+# A name, its key if it is a map, what is there, and what changed it.
+_Made: TypeAlias = tuple[str, str | None, Kind, Delta]
+
 
 def _revealed(changed: Changed, read: ReadState) -> set[str]:
     """The names whose register went, so that what it hid is told as a whole."""
@@ -300,25 +297,25 @@ def _revealed(changed: Changed, read: ReadState) -> set[str]:
     }
 
 
-def _shown(name: str, read: ReadState) -> Iterable[tuple[str, Kind, Delta]]:
+def _shown(name: str, read: ReadState) -> Iterable[_Made]:
     """What shows at a name whose register was written or deleted."""
     kind = read.kind(name)
     match kind:
         case "register":
-            yield name, kind, Assigned(read.register(name))
+            yield name, None, kind, Assigned(read.register(name))
         case "text" | "list":
-            yield name, kind, Assigned(read.list_value(name))
+            yield name, None, kind, Assigned(read.list_value(name))
         case "map" | None:
-            yield name, "register", Deleted()
+            yield name, None, "register", Deleted()
             for key in read.map_keys(name) if kind else ():
                 yield _entry(name, key, read)
         case _:
             assert_never(kind)
 
 
-def _entry(name: str, key: str, read: ReadState) -> tuple[str, Kind, Delta]:
+def _entry(name: str, key: str, read: ReadState) -> _Made:
     value = read.map_value(name, key)
-    return f"{name}/{key}", "map", Deleted() if value is ABSENT else Assigned(value)
+    return name, key, "map", Deleted() if value is ABSENT else Assigned(value)
 
 
 def _splice(change: ListChanged) -> Splice:

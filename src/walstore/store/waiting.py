@@ -6,8 +6,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-from operator import attrgetter
+from collections import deque
 from typing import Literal, Protocol, TypeVar
 
 from walstore.errors import UsageError
@@ -18,9 +17,9 @@ from walstore.store.change import (
     ReadState,
     Splices,
     coalesce,
-    replaced,
     succeed,
 )
+from walstore.store.gathered import Gathered, Place, place_of, replaces_keys
 
 T = TypeVar("T")
 
@@ -71,9 +70,9 @@ class ChangeQueue:
         self._buffer = buffer
         self._is_strict = is_strict
         self._one_by_one: deque[Change] = deque()
-        self._by_path: OrderedDict[str, Change] = OrderedDict()
-        # Paths of lists whose delta became too large: their value is read when they are handed out.
-        self._unread: set[str] = set()
+        self._by_path: Gathered[Change] = Gathered()
+        # Lists whose delta became too large: their value is read when they are handed out.
+        self._unread: set[Place] = set()
 
     def __len__(self) -> int:
         return len(self._one_by_one) + len(self._by_path)
@@ -97,11 +96,11 @@ class ChangeQueue:
         """Hand out the change that waits longest."""
         if self._one_by_one:
             return self._one_by_one.popleft()
-        path, change = self._by_path.popitem(last=False)
-        if path not in self._unread:
+        place, change = self._by_path.pop_first()
+        if place not in self._unread:
             return change
-        self._unread.remove(path)
-        value = self._read.list_value(path)
+        self._unread.remove(place)
+        value = self._read.list_value(change.name)
         kind: Literal["text", "list"] = "text" if isinstance(value, str) else "list"
         return change._replace(kind=kind, delta=Assigned(value))
 
@@ -112,20 +111,20 @@ class ChangeQueue:
         self._unread.clear()
 
     def _merge(self, change: Change) -> None:
-        path = change.path
-        for key in replaced(self._by_path, change, attrgetter("kind")):
-            del self._by_path[key]
-        waiting = self._by_path.get(path)
+        place = place_of(change)
+        waiting = self._by_path.get(place)
+        if replaces_keys(waiting, change):
+            self._by_path.drop_keys(change.name)
         if waiting is None:
             if len(self._by_path) >= max(PATHS_MAX, self._buffer):
                 raise SlowConsumerError(len(self))
-            self._by_path[path] = change
+            self._by_path.put(place, change)
             return
         is_splices = isinstance(change.delta, Splices)
-        merged = None if path in self._unread and is_splices else coalesce(waiting, change)
+        merged = None if place in self._unread and is_splices else coalesce(waiting, change)
         if merged is None:
-            self._unread.add(path)
-            self._by_path[path] = succeed(waiting, change, Deleted())
+            self._unread.add(place)
+            self._by_path.put(place, succeed(waiting, change, Deleted()))
         else:
-            self._unread.discard(path)
-            self._by_path[path] = merged
+            self._unread.discard(place)
+            self._by_path.put(place, merged)
