@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from itertools import count
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -152,6 +153,86 @@ async def test_texts_merge_and_items_keep_their_identity() -> None:
         merged = NOTES.read(bob.view())
         assert (merged.title, merged.body, merged.count) == ("Bob's", "zero one 2", 1)
         assert {task.id: task.title for task in merged.tasks} == {2: "two", 1: "uno", 3: ""}
+
+
+@dataclass
+class Place:
+    title: str = ""
+    place: str = ""
+    body: Annotated[str, Text] = "Bring cake."
+    tags: list[str] = field(default_factory=lambda: ["new"])
+
+
+class StructPlace(msgspec.Struct, weakref=True):
+    title: str
+    day: str
+    place: str = ""
+    body: Annotated[str, Text] = "Bring cake."
+    tags: list[str] = msgspec.field(default_factory=lambda: ["new"])
+
+
+@pytest.mark.parametrize(
+    ("by_ada", "by_bob", "merged"),
+    [
+        (
+            Place(title="Picnic"),
+            Place(place="lake", body="Bring cake. And tea.", tags=["x"]),
+            Place("Picnic", "lake", "Bring cake. And tea.", ["x"]),
+        ),
+        (
+            StructPlace("Picnic", "Sunday"),
+            StructPlace("Picnic", "Sunday", "lake", "Bring cake. And tea.", ["x"]),
+            StructPlace("Picnic", "Sunday", "lake", "Bring cake. And tea.", ["x"]),
+        ),
+    ],
+)
+@pytest.mark.parametrize("is_ada_first", [True, False])
+async def test_the_first_values_of_two_people_merge(
+    by_ada: Any, by_bob: Any, merged: Any, is_ada_first: bool
+) -> None:
+    transport, keys = MemoryTransport(), [ADA.public_key, BOB.public_key]
+    stores = [
+        WalStore.open("notes/a", identity=who, relay=transport, writers=keys, autocommit_ms=None)
+        for who in (ADA, BOB)
+    ]
+    schema = Schema(type(by_ada))
+    async with stores[0] as ada, stores[1] as bob:
+        edits = [(ada, by_ada), (bob, by_bob)]
+        for store, value in edits if is_ada_first else reversed(edits):
+            store.typed(schema).update(value)
+        for store in (ada, bob, ada):
+            await store.commit()
+            await store.pull()
+        assert schema.read(ada.view()) == schema.read(bob.view()) == merged
+
+
+places = st.builds(
+    Place, st.text(max_size=2), st.text(max_size=2), st.text("ab ", max_size=2), st.just([])
+)
+
+
+@given(st.lists(places, max_size=3))
+async def test_what_has_a_default_may_be_empty(values: list[Place]) -> None:
+    async with local() as store:
+        for value in values:
+            Schema(Place).update(store, value)
+            assert Schema(Place).read(store.view()) == value
+
+
+async def test_a_default_that_is_another_one_each_time_stays_with_the_first_update() -> None:
+    numbers = count(1)
+
+    @dataclass
+    class Numbered:
+        title: str = ""
+        id: int = field(default_factory=lambda: next(numbers))
+
+    async with local() as store:
+        typed = store.typed(Schema(Numbered))
+        value = typed.value
+        value.title = "Picnic"
+        typed.update(value)
+        assert typed.value == value
 
 
 @dataclass

@@ -7,7 +7,10 @@
 
 - Everything in a document may come from others. What does not fit is told with its path, and the
   rest can still be read; a field that cannot be read and was not changed is left as it is.
-- Only fields that were changed are written. Members that the class does not know stay.
+- Only fields that were changed are written: what is not there reads as its default, and stays away
+  until it is something else. A default that is another one each time, such as a new id, is written
+  by the first update. Members that the class does not know stay.
+- A text or a list is never None: an empty one stands for nothing.
 - A document carries the version of its schema in a register. An older one is migrated whenever it
   is read, and written that way by the next update; one that carries none is of version 1, and an
   empty one of the current version. A newer one can be read as far as it goes, and not written.
@@ -289,36 +292,63 @@ class Schema(Generic[T]):
                 else:
                     store.set_list(name, member, base=view, key=self._keys[name])
             store.update(wanted, base=view)
+            for name in (self._texts | self._lists) & set(changed) - set(now):
+                if not changed[name]:
+                    self._make_empty(store, name)
+
+    def _make_empty(self, store: TypedStore, name: str) -> None:
+        """Let a text or a list be there and empty, which it is only if something was in it."""
+        if name in self._texts:
+            store.set_text(name, " ")
+            store.set_text(name, "")
+        else:
+            store.set_list(name, [None])
+            store.set_list(name, [])
 
     def _changed(
         self, view: View, members: dict[str, Any], value: T, said: Mapping[str, Any] | None
     ) -> dict[str, Any]:
         """The members that are not what the document says already."""
-        reading = self.try_read(view)
+        reading, written = self.try_read(view), self._model.write(value)
+        read = None if reading.value is None else self._model.write(reading.value)
         if said is None:
-            said = reading.members if reading.value is None else self._model.write(reading.value)
-        now = self._fitting(reading, said)
-        wanted = merge_members(said, left=self._model.write(value), right=now, is_text=self.is_text)
+            said = read
+        # Where nothing can be read, this value says what is missing, and defaults say the rest.
+        now = self._fitting(reading, written if said is None else said)
+        wanted = merge_members(
+            now if said is None else said, left=written, right=now, is_text=self.is_text
+        )
+        for name in set(read or ()) & set(now) & set(written) - set(members):
+            if read is not None and not is_same(read[name], now[name]):
+                # Its default is another one each time, and what the value says is to stay.
+                wanted[name] = written[name]
         return {
             name: member
             for name, member in wanted.items()
-            if name not in members or name not in now or not is_same(now[name], member)
+            if name not in now or not is_same(now[name], member)
         }
 
     def _fitting(self, reading: Reading[T], said: Mapping[str, Any]) -> Mapping[str, Any]:
         """The members that fit, as a value says them; in that, the others are as was `said`."""
-        others = {
-            name: said[name]
-            for name in self._names & set(said)
-            if _concerns(name, reading.problems)
-        }
-        try:
-            value = self._model.read({**reading.members, **others})
-        except Invalid:
-            # Each of them fits, and no value holds all of them.
-            return reading.members
+        others: dict[str, Any] = {}
+        wrong = self._wrong(said, reading.problems)
+        while True:
+            others |= wrong
+            try:
+                value = self._model.read({**reading.members, **others})
+                break
+            except Invalid as invalid:
+                # Not every class tells at once all that it misses.
+                wrong = self._wrong(said, invalid.problems)
+                if wrong.keys() <= others.keys():
+                    # Each of them fits, and no value holds all of them.
+                    return reading.members
         written = self._model.write(value)
         return {name: member for name, member in written.items() if name not in others}
+
+    def _wrong(self, said: Mapping[str, Any], problems: Sequence[Problem]) -> dict[str, Any]:
+        """What was said of members that something is wrong with."""
+        return {name: said[name] for name in self._names & set(said) if _concerns(name, problems)}
 
     # ── inside ─────────────────────────────────────────────────────────────────────────
 
