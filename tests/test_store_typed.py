@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import count
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Optional
 
 import msgspec
 import pydantic
@@ -640,7 +640,26 @@ def test_a_schema_that_contradicts_itself_is_refused() -> None:
     class Odd:
         inner: list[complex]
 
+    @dataclass
+    class NoText:
+        body: Annotated[str | None, Text] = None
+
+    @dataclass
+    class NoMarkedText:
+        body: Annotated[str, Text] | None = None
+
+    @dataclass
+    class NoList:
+        tags: list[str] | None = None
+
+    class NoStructs(msgspec.Struct):
+        tasks: Annotated[Optional[tuple[StructTask, ...]], Key("id")] = None  # noqa: UP045
+
     for model, more, error in (
+        (NoText, {}, SchemaError),
+        (NoMarkedText, {}, SchemaError),
+        (NoList, {}, SchemaError),
+        (NoStructs, {}, SchemaError),
         (Note, {"version": 3, "migrations": {1: _renamed}}, SchemaError),
         (Note, {"migrations": {1: _renamed}}, SchemaError),
         (Taken, {}, SchemaError),

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from types import UnionType
 from typing import (
     Annotated,
     Any,
@@ -30,6 +31,7 @@ from typing import (
     Protocol,
     TypeAlias,
     TypeVar,
+    Union,
     get_args,
     get_origin,
 )
@@ -167,7 +169,8 @@ class Schema(Generic[T]):
             migrations: By version, what makes members of the next version of members of it.
 
         Raises:
-            SchemaError: A migration is missing, or a field has the version's name.
+            SchemaError: A migration is missing, a field has the version's name, or a text or a list
+                may be None.
             NotAModelError: It is no such class.
             FieldTypeError: A field has a type that no JSON value stands for.
         """
@@ -184,6 +187,11 @@ class Schema(Generic[T]):
         }
         self._names = set(hints)
         self._lists = {name for name, hint in hints.items() if _is_list(hint)}
+        for name, hint in hints.items():
+            choices = _choices(hint)
+            is_sequence = name in self._texts or any(map(_is_sequence, choices))
+            if is_sequence and type(None) in choices:
+                raise SchemaError(f"{name!r} may be None, and a text or a list is at most empty")
         if VERSION_NAME in hints:
             raise SchemaError(f"a field is called {VERSION_NAME!r}, as the version is")
         if set(self._migrations) != set(range(1, version)):
@@ -389,11 +397,18 @@ def _marks(hint: Any) -> tuple[Any, ...]:
 def _is_list(hint: Any) -> bool:
     if get_origin(hint) is Annotated:
         return _is_list(get_args(hint)[0])
-    if hint in (list, tuple) or get_origin(hint) in (list, tuple, Sequence):
-        return True
-    # An optional list.
-    is_union = get_origin(hint) is not None and type(None) in get_args(hint)
-    return is_union and any(map(_is_list, get_args(hint)))
+    return hint in (list, tuple) or get_origin(hint) in (list, tuple, Sequence)
+
+
+def _is_sequence(hint: Any) -> bool:
+    return _is_list(hint) or Text in _marks(hint)
+
+
+def _choices(hint: Any) -> Sequence[Any]:
+    """The types of a union; one of any other type."""
+    if get_origin(hint) is Annotated:
+        return _choices(get_args(hint)[0])
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else [hint]
 
 
 def _root(path: str) -> str:
