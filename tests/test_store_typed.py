@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -19,6 +21,7 @@ from walstore.document.content import KindError
 from walstore.errors import PeerError, UsageError
 from walstore.net.memory import MemoryTransport
 from walstore.signed import Identity
+from walstore.store.references import NotWeakError
 from walstore.store.store import WalStore
 from walstore.store.typed import (
     VERSION_NAME,
@@ -298,6 +301,42 @@ async def test_the_same_value_may_be_changed_and_handed_back_again() -> None:
         typed.update(form)
         now = Draft("Picnic", "Sunday: Meet at the old lake. Now. Or later.", ["x", "y", "z"])
         assert typed.value == now
+
+
+@pytest.mark.parametrize("is_copy", [False, True])
+async def test_a_value_is_known_for_as_long_as_it_is_held(is_copy: bool) -> None:
+    async with two_drafts() as (ada, bob):
+        typed = ada.typed(Schema(Draft))
+        form = typed.value
+        await bobs_edit(ada, bob)
+        # A screen that is drawn again and again.
+        for _ in range(100):
+            assert typed.value.title == "Picnic"
+        if is_copy:
+            typed.update(replace(form, tags=["y"]), of=form)
+        else:
+            form.tags = ["y"]
+            typed.update(form)
+        assert typed.value == Draft("Picnic", "Sunday: Meet at the lake.", ["y"])
+        with pytest.raises(UsageError, match="read or written here"):
+            typed.update(form, of=Draft())
+
+
+async def test_a_value_that_nobody_holds_is_not_held_either() -> None:
+    async with local() as store:
+        typed = store.typed(Schema(Draft))
+        values = [typed.value for _ in range(3)]
+        ends = [weakref.ref(value) for value in values]
+        del values
+        gc.collect()
+        assert [end() for end in ends] == [None, None, None]
+        assert typed._handed == {}
+
+
+async def test_a_class_whose_values_cannot_be_referenced_weakly_is_refused() -> None:
+    async with local() as store:
+        with pytest.raises(NotWeakError, match=r"a StructNote .*__weakref__.*Schema.update"):
+            store.typed(Schema(StructNote))
 
 
 async def test_copies_with_changes_go_on_from_one_another() -> None:

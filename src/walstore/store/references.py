@@ -14,16 +14,19 @@ from walstore.errors import UsageError
 
 
 class NotWeakError(UsageError):
-    """A method's object, or an owner, cannot be referenced weakly.
+    """A method's object, an owner, or a value of a class cannot be referenced weakly.
 
     Attributes:
         name: What it is.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        instead: str = "subscribe a function and close the subscription yourself",
+    ) -> None:
         super().__init__(
-            f"{name} cannot be referenced weakly: give its class a `__weakref__` slot, "
-            "or subscribe a function and close the subscription yourself"
+            f"{name} cannot be referenced weakly: give its class a `__weakref__` slot, or {instead}"
         )
         self.name = name
 

@@ -35,10 +35,12 @@ from typing import (
     get_args,
     get_origin,
 )
+from weakref import ref
 
 from walstore.document.view import View, thawed
 from walstore.errors import PeerError, UsageError
 from walstore.store.merging import is_same, merge_members
+from walstore.store.references import NotWeakError
 from walstore.store.typed_models import model_of
 from walstore.store.typed_values import Invalid, Problem
 
@@ -152,7 +154,12 @@ class Reading(Generic[T]):
 
 
 class Schema(Generic[T]):
-    """How documents and values of a class become each other."""
+    """How documents and values of a class become each other.
+
+    Attributes:
+        version: The version of this description.
+        model: The class.
+    """
 
     def __init__(
         self,
@@ -175,6 +182,7 @@ class Schema(Generic[T]):
             FieldTypeError: A field has a type that no JSON value stands for.
         """
         self.version: Final = version
+        self.model: Final = model
         self._migrations = dict(migrations or {})
         self._model = model_of(model)
         hints = self._model.hints()
@@ -420,21 +428,17 @@ def _concerns(name: str, problems: Sequence[Problem]) -> bool:
     return any(path == name or path.startswith((f"{name}.", f"{name}[")) for path, _ in problems)
 
 
-# Values of one document that an app has in its hands at once: forms, mostly. Each is held.
-_HANDED_MAX = 8
-
-
 @dataclass(frozen=True, slots=True)
-class _Handed(Generic[T]):
-    """A value that was read, or written last.
+class _Handed:
+    """What a value was by when it was read, or written last.
 
     Attributes:
-        value: The value, which its holder may have changed since.
+        value: The value, which its holder may have changed since. It lives no longer for this.
         members: What it said then.
         view: The document by then.
     """
 
-    value: T
+    value: ref[Any]
     members: Mapping[str, Any]
     view: View
 
@@ -443,11 +447,22 @@ class Typed(Generic[T]):
     """A document as a value of a class: read, edit, hand back."""
 
     def __init__(self, store: TypedStore, schema: Schema[T]) -> None:
-        """Made by `WalStore.typed`."""
+        """Made by `WalStore.typed`.
+
+        Raises:
+            NotWeakError: Values of the class cannot be referenced weakly, so that nobody could tell
+                what a value was read from for as long as somebody holds it.
+        """
+        if not schema.model.__weakrefoffset__:
+            raise NotWeakError(
+                f"a {schema.model.__name__}",
+                "read it with `Schema.read`, and update with `Schema.update` and its view",
+            )
         self._store = store
         self._schema = schema
-        # By the value's id, the newest last.
-        self._handed: dict[int, _Handed[T]] = {}
+        # By the value's id, for as long as the app holds the value.
+        self._handed: dict[int, _Handed] = {}
+        self._last: _Handed | None = None
 
     @property
     def value(self) -> T:
@@ -462,17 +477,25 @@ class Typed(Generic[T]):
         self._remember(value, view)
         return value
 
-    def update(self, value: T) -> None:
+    def update(self, value: T, *, of: T | None = None) -> None:
         """Make the document read as a value that was read before; what arrived since is kept.
 
-        The same value may be changed and handed back again. One that was not read here, such as a
-        copy with changes, counts as an edit of what was read or written last.
+        The same value may be changed and handed back again, however much was read meanwhile. One
+        that was not read here is a copy with changes: it counts as an edit of the one that it is a
+        copy of.
+
+        Args:
+            value: What the document should read.
+            of: The value that it is a copy of, as it was handed out or back; what was read or
+                written last if left out.
 
         Raises:
             NewerSchemaError: It was written by a newer version.
-            UsageError: A field cannot be written.
+            UsageError: A field cannot be written, or `of` was not read here.
         """
-        known = self._handed.get(id(value)) or next(reversed(self._handed.values()), None)
+        if of is not None and id(of) not in self._handed:
+            raise UsageError("a copy is one of a value that was read or written here")
+        known = self._handed.get(id(value if of is None else of), self._last)
         if known is None:
             self._schema.update(self._store, value)
         else:
@@ -480,7 +503,7 @@ class Typed(Generic[T]):
         self._remember(value, self._store.view())
 
     def _remember(self, value: T, view: View) -> None:
-        self._handed.pop(id(value), None)
-        self._handed[id(value)] = _Handed(value, self._schema.write(value), view)
-        if len(self._handed) > _HANDED_MAX:
-            del self._handed[next(iter(self._handed))]
+        number, handed = id(value), self._handed
+        # Another value may have its id as soon as this one is gone.
+        value_ref = ref(value, lambda _: handed.pop(number, None))
+        self._last = handed[number] = _Handed(value_ref, self._schema.write(value), view)
