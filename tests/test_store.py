@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from enum import StrEnum
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from anyio.lowlevel import checkpoint
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.counting import calls_of
 from tests.stores import ADA, BEN, KEY, store_of, until, until_sent
 from walstore.canon import Json
 from walstore.document.changed import Changed
@@ -27,6 +29,7 @@ from walstore.net.memory import MemorySnapshots
 from walstore.relay import MemoryLog, Relay, SqliteLog
 from walstore.store import store as store_module
 from walstore.store.change import Change, Splice, Splices, changes_of
+from walstore.store.items import Items
 from walstore.store.status import StoreStatus
 from walstore.store.store import StoreClosedError, WalStore
 from walstore.store.sync import Syncer
@@ -224,6 +227,8 @@ _calls = st.one_of(
     st.tuples(st.just("reverse")),
     st.tuples(st.just("clear")),
     st.tuples(st.just("index"), _items),
+    st.tuples(st.just("index"), _items, _indexes),
+    st.tuples(st.just("index"), _items, _indexes, _indexes),
     st.tuples(st.just("count"), _items),
     st.tuples(st.just("__getitem__"), _indexes | _slices),
     st.tuples(st.just("__delitem__"), _indexes | _slices),
@@ -251,6 +256,7 @@ def test_items_do_what_a_list_does(start: list[Json], calls: list[tuple[Any, ...
             for call in calls:
                 assert _outcome(items, call) == _outcome(model, call), call
                 assert list(items) == model, call
+                assert list(reversed(items)) == model[::-1], call
                 assert len(items) == len(model)
 
     asyncio.run(run())
@@ -274,6 +280,27 @@ def test_editing_a_text_does_what_slicing_a_string_does(
                 assert store.text("body") == model
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda items: items.index({"id": len(items) - 1}),
+        lambda items: items.remove({"id": len(items) - 1}),
+        lambda items: list(reversed(items)),
+        lambda items: items.reverse(),
+    ],
+)
+async def test_looking_through_a_list_takes_time_in_proportion_to_it(
+    work: Callable[[Items], object],
+) -> None:
+    calls: list[int] = []
+    for size in (100, 400):
+        async with store_of(ADA) as store:
+            items = store.list("todo")
+            items.extend([{"id": number} for number in range(size)])
+            calls.append(calls_of(partial(work, items)))
+    assert calls[1] < 6 * calls[0]
 
 
 async def test_an_item_that_cannot_be_written_leaves_the_list_as_it_was() -> None:

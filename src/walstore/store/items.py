@@ -1,4 +1,8 @@
-"""A list of a store as a Python list: indexes, slices, `append`, `insert`, `del`."""
+"""A list of a store as a Python list: indexes, slices, `append`, `insert`, `del`.
+
+Whatever is read shows the whole list, as the base of what is edited next. So one read takes time in
+proportion to the list, and nothing here reads it item by item.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +32,22 @@ class Items(MutableSequence[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._store.document.values(self._name))
+
+    def __reversed__(self) -> Iterator[Any]:
+        return reversed(self._store.document.values(self._name))
+
+    def index(self, value: Any, start: int = 0, stop: int | None = None) -> int:
+        """Where a value stands first.
+
+        Raises:
+            ValueError: It does not.
+        """
+        values = self._store.document.values(self._name)
+        return values.index(value, start, len(values) if stop is None else stop)
+
+    def reverse(self) -> None:
+        """Turn the list round, as one edit."""
+        self[::-1] = list(self)
 
     def __setitem__(self, index: int | slice, value: Any) -> None:
         if isinstance(index, slice):
