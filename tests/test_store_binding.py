@@ -10,6 +10,7 @@ from weakref import ref
 import pytest
 
 from walstore.document.content import KindError
+from walstore.errors import NotJsonError
 from walstore.net.memory import MemoryTransport
 from walstore.signed import Identity
 from walstore.store.binding import bind
@@ -85,6 +86,30 @@ async def test_lists_texts_and_keys_of_maps_are_shown_too() -> None:
         assert key.history == [None, 2]
         store.drop("people", "ada")
         assert key.value is None
+
+
+async def test_a_key_is_shown_anew_when_its_name_is_written() -> None:
+    transport, keys = MemoryTransport(), [ADA.public_key, BOB.public_key]
+    stores = [
+        WalStore.open("notes/a", identity=who, relay=transport, writers=keys, autocommit_ms=None)
+        for who in (ADA, BOB)
+    ]
+    async with stores[0] as ada, stores[1] as bob:
+        of_register, of_map = Field(), Field()
+        ada["settings"] = {"theme": "dark"}
+        ada.put("people", "ada", 1)
+        bind(ada, of_register, "value", "settings/theme")
+        binding = bind(ada, of_map, "value", "people/ada", default="nobody")
+        ada["settings"] = {"theme": "light"}
+        assert of_register.history == ["dark", "light"]
+        # A register that somebody writes at the same time hides the map.
+        bob["people"] = "plain"
+        await bob.commit()
+        await ada.pull()
+        assert of_map.history == [1, "nobody"]
+        binding.close()
+        del ada["people"]
+        assert of_map.history == [1, "nobody"]
 
 
 async def test_edits_are_written_and_nothing_is_set_twice() -> None:
@@ -163,13 +188,19 @@ async def test_what_arrived_while_it_was_shown_stays() -> None:
         assert field.value == "zero one two three"
 
 
-async def test_what_the_document_does_not_take_is_shown_as_it_was() -> None:
+@pytest.mark.parametrize(
+    ("edited", "error"),
+    [({"an": "object"}, KindError), (float("nan"), NotJsonError), (object(), NotJsonError)],
+)
+async def test_what_the_document_does_not_take_is_shown_as_it_was(
+    edited: object, error: type[Exception]
+) -> None:
     async with local() as store:
         store.set_list("items", [1])
         field = Field()
         bind(store, field, "value", "items", listen=field.listen)
-        with pytest.raises(KindError):
-            field.value = {"an": "object"}
+        with pytest.raises(error):
+            field.value = edited
         assert field.value == (1,)
 
 

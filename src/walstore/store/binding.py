@@ -160,14 +160,16 @@ class _Link:
         self._view = store.view()
         self._shown: Any = _NEVER
         self._is_showing = False
-        self._subscription: Closable | None = None
+        self._subscriptions: list[Closable] = []
 
     def follow(self, target: object) -> None:
         """Show the value from now on."""
-        # Stars in a name match that name as well, and whatever else they match changes nothing.
-        self._subscription = self._store.subscribe(
-            self._path, lambda change: self.refresh(), owner=target
-        )
+        # Stars in a name match that name as well, and whatever else they match changes nothing. A
+        # name that is written anew replaces all its keys, which are not told one by one.
+        self._subscriptions = [
+            self._store.subscribe(path, lambda change: self.refresh(), owner=target)
+            for path in dict.fromkeys((self._path, self._path.partition("/")[0]))
+        ]
         self.refresh()
 
     @property
@@ -177,7 +179,7 @@ class _Link:
     def refresh(self) -> None:
         """Show what stands at the path, if it is not what is shown."""
         target = self._target()
-        if target is None or self._subscription is None:
+        if target is None or not self._subscriptions:
             return
         view = self._store.view()
         value = self._read(view)
@@ -190,11 +192,13 @@ class _Link:
         self._view, self._shown = view, value
 
     def edit(self, value: Any) -> None:
-        is_over = self._subscription is None or self._target() is None
-        if is_over or self._is_showing or _is_same(value, self._shown):
+        is_over = not self._subscriptions or self._target() is None
+        if is_over or self._is_showing:
             return
-        base, self._shown = self._view, value
         try:
+            if _is_same(value, self._shown):
+                return
+            base, self._shown = self._view, value
             with self._store.batch():
                 self._write(value, base)
         except BaseException:
@@ -205,8 +209,8 @@ class _Link:
         self.refresh()
 
     def close(self) -> None:
-        subscription, self._subscription = self._subscription, None
-        if subscription is not None:
+        subscriptions, self._subscriptions = self._subscriptions, []
+        for subscription in subscriptions:
             subscription.close()
 
     # ── inside ─────────────────────────────────────────────────────────────────────────
