@@ -419,6 +419,26 @@ async def test_a_file_that_is_gone_pauses_and_is_followed_again(tmp_path: Path) 
     assert [status.state for status in told] == [FileState.MISSING, FileState.FOLLOWING]
 
 
+async def test_a_callback_that_fails_does_not_end_following(tmp_path: Path) -> None:
+    path, handled = tmp_path / "note.txt", list[Any]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: handled.append(context))
+    error = RuntimeError("the label is gone")
+
+    def fail(status: FileStatus) -> None:
+        raise error
+
+    async with local() as store:
+        store.set_text("body", "one")
+        async with followed(store, path, on_status=fail) as binding:
+            path.unlink()
+            await settle(binding)
+            path.write_text("one")
+            store.set_text("body", "two")
+            await settle(binding)
+            assert path.read_text() == "two"
+    assert [context["exception"] for context in handled] == [error, error]
+
+
 async def test_mode_and_links_are_kept(tmp_path: Path) -> None:
     target = tmp_path / "target.txt"
     target.write_text("one")

@@ -33,6 +33,7 @@ from walstore.errors import UsageError, WalStoreError
 from walstore.store.disk import Disk, Found
 from walstore.store.file_format import Style
 from walstore.store.file_sides import Closable, FileStore, JsonSide, Side, TextSide
+from walstore.store.subscription import FAILURES
 
 # How often the file is looked at. A look costs a system call unless the file has changed.
 LOOK_MS = 200
@@ -89,7 +90,8 @@ class FileBinding:
             text: The text that it says; the whole document as JSON if left out.
             memory: A file to remember in what both last said, from one time to the next.
             encoding: How the file spells characters, unless its byte order mark says otherwise.
-            on_status: Called with every new status.
+            on_status: Called with every new status; what it raises goes to the event loop's
+                handler of exceptions.
             disk: Reads and writes; this computer's if left out.
             pause: Waits until it is time to look; `LOOK_MS` if left out. What watches a folder
                 may be put here.
@@ -295,10 +297,17 @@ class FileBinding:
 
     def _tell(self, state: FileState, reason: str = "") -> None:
         status = FileStatus(state, reason)
-        if status != self._status:
-            self._status = status
-            if self._on_status is not None:
-                self._on_status(status)
+        if status == self._status:
+            return
+        self._status = status
+        if self._on_status is None:
+            return
+        try:
+            self._on_status(status)
+        except FAILURES as error:
+            # Whoever shows the status has failed, and following goes on.
+            context = {"message": f"the callback {self._on_status!r} failed", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
 
 
 async def _rest() -> None:
