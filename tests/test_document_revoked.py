@@ -760,6 +760,67 @@ async def test_no_op_divides_those_who_read_before_a_revocation_from_those_after
     assert len(states) == 1
 
 
+# ── snapshots of what counts ───────────────────────────────────────────────────────────
+
+
+async def assert_starts_from(
+    log: RiggedLog, counts: Counts, owner: WalDocument, snapshots: RiggedSnapshots
+) -> None:
+    """The owner's snapshot is believed, and not written again."""
+    await owner.snapshot()
+    for posture in ("trust", "trust-retain-tail", "re-derive"):
+        document, _ = await reading(log, counts, snapshot_store=snapshots, posture=posture)
+        assert document.snapshot_verdict.is_believed
+        assert state_of(document) == state_of(owner)
+    written = len(snapshots.writes)
+    await document.snapshot()
+    await owner.snapshot()
+    assert len(snapshots.writes) == written
+
+
+@pytest.mark.parametrize("seq", [1, 2, 3])
+@pytest.mark.parametrize("page_size", [1, 1000])
+async def test_a_branch_that_does_not_count_keeps_nobody_from_starting_from_a_snapshot(
+    seq: int, page_size: int
+) -> None:
+    elements = abc()
+    prev = link_of(elements[seq - 2]) if seq > 1 else None
+    log = logged([*elements, forged("branch", seq=seq, prev=prev)], page_size=page_size)
+    snapshots, revoked = RiggedSnapshots(), dict[str, Counts]()
+    owner = await opened(
+        log, ALICE, revoked=revoked.get, snapshot_store=snapshots, on_author_error="skip"
+    )
+    revoked[BOB.public_key] = counts = owner.counted(BOB.public_key)
+    assert not owner.counts_all(BOB.public_key)
+    await owner.reread()
+    owner.set_field("title", "after")
+    await owner.commit()
+    await assert_starts_from(log, counts, owner, snapshots)
+
+
+@pytest.mark.parametrize("history_max", [None, 1])
+async def test_a_relay_that_repeats_elements_keeps_nobody_from_starting_from_a_snapshot(
+    history_max: int | None,
+) -> None:
+    log, snapshots = RiggedLog(page_size=1), RiggedSnapshots()
+    for _ in range(2):
+        bob = await opened(log, BOB)
+        for number in range(3):
+            bob.set_field("count", number)
+            await bob.commit()
+            await bob.pull()
+    revoked: dict[str, Counts] = {}
+    owner = await opened(
+        log, ALICE, revoked=revoked.get, snapshot_store=snapshots, history_max=history_max
+    )
+    revoked[BOB.public_key] = counts = owner.counted(BOB.public_key)
+    # The session of these has been gone on from by another one.
+    log.replay(0)
+    log.replay(2)
+    await owner.pull()
+    await assert_starts_from(log, counts, owner, snapshots)
+
+
 # ── how it is found in time ────────────────────────────────────────────────────────────
 
 

@@ -340,13 +340,7 @@ class DocumentLog:
         report = check_chain(
             chain, self.heads, unverified=self._claimed, pool=self._pool, is_ordered=True
         )
-        # A peer without sessions makes no chain; its elements are all leaves, and no heads. Nor
-        # has anybody a say here who may not write.
-        self.heads = {
-            writer: frozenset(head for head in heads if head.session)
-            for writer, heads in report.heads.items()
-            if self._is_writer(writer)
-        }
+        heads = self._not_read_again(report.heads)
         start = 0
         for part in parts:
             stop = start + (len(part.typing) if isinstance(part, Strokes) else 1)
@@ -358,8 +352,45 @@ class DocumentLog:
             elif not self._fold_strokes(part, verdicts, links, reading, changes):
                 for element, verdict, link in zip(part.elements(), verdicts, links, strict=True):
                     self._judge(self._candidate(element), verdict, link, reading, changes)
+        self.heads = {
+            writer: own & self.heads.get(writer, frozenset()) | self._counting(writer, own)
+            for writer, own in heads.items()
+        }
         if again:
             self._take_too_far(reading, changes)
+
+    def _not_read_again(self, heads: Mapping[str, frozenset[Head]]) -> dict[str, frozenset[Head]]:
+        """The heads of those who may write, without what was read before and others go on from.
+
+        A peer without sessions makes no chain; its elements are all leaves, and no heads.
+        """
+        return {
+            writer: frozenset(
+                head
+                for head in own
+                if head.session
+                and (head in self.heads.get(writer, ()) or not self._was_read(writer, head))
+            )
+            for writer, own in heads.items()
+            if self._is_writer(writer)
+        }
+
+    def _was_read(self, author: str, head: Head) -> bool:
+        """Whether an element was read before, or its seq is in what the log starts from."""
+        return (
+            self.holds(head.link)
+            or head.link in self._rejected
+            or head.seq <= self._begun_with.get((author, head.session), 0)
+        )
+
+    def _counting(self, author: str, heads: frozenset[Head]) -> frozenset[Head]:
+        """Those of an author's heads that count, as far as is known."""
+        counted = self.counted_of(author)
+        if counted is None:
+            return heads
+        return frozenset(
+            head for head in heads if head.link in counted.links or head.link in counted.admitted
+        )
 
     def _judge(
         self,
