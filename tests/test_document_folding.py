@@ -48,6 +48,7 @@ from walstore.document.snapshot import Snapshot, read_snapshot
 from walstore.sealed.encryptor import PlainEncryptor
 from walstore.sealed.keys import ContentKeys
 from walstore.signed.roster import Counted
+from walstore.wire.limits import COUNTER_JUMP_MAX
 
 untimed = settings(deadline=None)
 ends = st.lists(st.integers(0, 60), max_size=6)
@@ -433,6 +434,24 @@ async def test_what_counts_of_the_revoked_is_the_same_however_the_log_is_cut() -
         assert (whole.value, whole.elements, whole.rejected) == ({"x": 3}, 3, 1)
         for cuts in ([1], [2], [3], [1, 2], [1, 2, 3]):
             hold_together(in_parts(items, cuts, rules), whole)
+
+
+async def test_what_was_written_above_a_jump_of_the_revoked_is_the_same_however_it_is_cut() -> None:
+    log, highest = RiggedLog(), 0
+    for number in range(1, 4):
+        highest += COUNTER_JUMP_MAX - 1
+        run = Set("x", f"{BOB.public_key}:s", highest, "jump")
+        put_in(log, write_packed(BOB, [run], seq=number))
+        run = Set("x", f"{ALICE.public_key}:a{number}", highest + 5, number)
+        put_in(log, write_packed(ALICE, [run], session=f"a{number}"))
+    # This one is above the last jump, and others may still write above it.
+    put_in(log, write_packed(BOB, [Set("x", f"{BOB.public_key}:t", highest + 9, "X")], session="t"))
+    rules = replace(RULES, revoked={BOB.public_key: {}}.get, writers_id="2")
+    items = [raw(each) for each in log.elements]
+    whole = at_once(items, rules)
+    assert (whole.value, whole.elements, whole.rejected) == ({"x": 3}, 3, 4)
+    for cuts in ([1], [2], [4], [6], [1, 3, 5], [1, 2, 3, 4, 5, 6]):
+        hold_together(in_parts(items, cuts, rules), whole)
 
 
 async def test_without_an_identity_there_is_a_value_and_no_state() -> None:

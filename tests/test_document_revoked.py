@@ -15,6 +15,7 @@ from tests.rigged import (
     JsonElement,
     RiggedLog,
     RiggedSnapshots,
+    counter_of,
     link_of,
     opened,
     put_in,
@@ -31,7 +32,7 @@ from walstore.document import SnapshotVerdict, WalDocument
 from walstore.document.events import Displaced, Event, Gap, Rejection
 from walstore.document.faults import SnapshotRefusedError
 from walstore.document.ledger import Entry, Highs
-from walstore.document.log import DocumentLog
+from walstore.document.log import UNPROVEN_MAX, DocumentLog
 from walstore.document.revoked import (
     TWINS_WAITING_MAX,
     counted_seq,
@@ -425,6 +426,133 @@ async def test_what_was_too_far_above_everything_hides_nobody_elses_text() -> No
     # Nothing of Bob's that counts has the counter 4.
     document, _ = await reading(logged([*elements, behind(4)]), counts)
     assert document.text("body") == "abminec"
+
+
+def jump(counter: int, *, seq: int = 1, session: str = "s") -> JsonElement:
+    """An element of Bob's far above what others wrote."""
+    run = Set("jump", f"{BOB.public_key}:{session}", counter, counter)
+    return write_packed(BOB, [run], session=session, seq=seq)
+
+
+async def jumped_and_typed() -> tuple[RiggedLog, Counts, list[WalDocument], dict[str, Counts]]:
+    """A log in which Bob's jumps stand on branches of a session, and others typed above them; what
+    counts of him, which is no jump; those who typed, and what they know of it.
+    """
+    log, revoked = RiggedLog(), dict[str, Counts]()
+    for times in (1, 2):
+        put_in(log, jump(times * COUNTER_JUMP_MAX - times))
+    for element in abc():
+        put_in(log, element)
+    there = [
+        await opened(log, who, revoked=revoked.get, on_author_error="skip", **options)
+        for who, options in ((ALICE, {}), (CAROL, {"history_max": 3}))
+    ]
+    for number in range(8):
+        for document in there:
+            await document.pull()
+            document.insert_text("note", document.length("note"), str(number))
+            await document.commit()
+    for document in there:
+        await document.pull()
+    return log, there[0].counted(BOB.public_key), there, revoked
+
+
+@pytest.mark.parametrize("page_size", [1, 3, 1000])
+async def test_what_others_wrote_above_a_jump_stays_though_the_jump_does_not_count(
+    page_size: int,
+) -> None:
+    log, counts, there, revoked = await jumped_and_typed()
+    revoked[BOB.public_key] = counts
+    for document in there:
+        assert not document.counts_all(BOB.public_key)
+        await document.reread()
+    log, snapshots = log.served(page_size=page_size), RiggedSnapshots()
+    readers = [
+        (await reading(log, counts, posture=posture, snapshot_store=snapshots))[0]
+        for posture in ("trust", "re-derive")
+    ]
+    await readers[0].snapshot()
+    # Whoever starts from the snapshot has only its word for it.
+    log.prune(log.newest_ts)
+    readers.append((await reading(log, counts, snapshot_store=snapshots))[0])
+    for reader in (*there, *readers):
+        assert reader.text("note") == "0011223344556677"
+        assert reader.field("jump") is None
+    # Alice's clock is above the jumps as before.
+    run = Set("title", f"{ALICE.public_key}:k", counter_of(there[0]) + 1, "later")
+    put_in(log, write_packed(ALICE, [run], session="k"))
+    for reader in readers:
+        await reader.pull()
+        assert reader.field("title") == "later"
+
+
+@pytest.mark.parametrize("wire", ["packed", "starfish"])
+async def test_who_had_not_heard_of_a_revocation_loses_nothing_and_goes_on(wire: str) -> None:
+    log, revoked = RiggedLog(), dict[str, Counts]()
+    alice = await opened(log, ALICE, wire=wire, revoked=revoked.get, on_author_error="skip")
+    alice.set_field("title", "draft")
+    await alice.commit()
+    counts = await counts_of(log)
+    put_in(log, jump(counter_of(alice) + COUNTER_JUMP_MAX - 1))
+    await alice.pull()
+    for text in ("one ", "two "):
+        alice.insert_text("body", alice.length("body"), text)
+        await alice.commit()
+        await alice.pull()
+    revoked[BOB.public_key] = counts
+    await alice.reread()
+    alice.insert_text("body", alice.length("body"), "three")
+    await alice.commit()
+    await alice.pull()
+    newcomer, events = await reading(log, counts)
+    assert alice.text("body") == newcomer.text("body") == "one two three"
+    assert reasons(events) == [REVOKED]
+    assert not alice.is_read_only
+
+
+@pytest.mark.parametrize("page_size", [1, 1000])
+async def test_a_jump_that_does_not_count_makes_room_for_what_is_after_it_only(
+    page_size: int,
+) -> None:
+    far = Set("far", f"{ALICE.public_key}:k", 2 * COUNTER_JUMP_MAX - 4, "far")
+    unproven = spoiled(write_packed(ALICE, [far], session="k", seq=1))
+    near = Set("near", f"{ALICE.public_key}:k", 1, "near")
+    proof = write_packed(ALICE, [near], session="k", seq=2, prev=link_of(unproven))
+    log = logged([unproven, jump(COUNTER_JUMP_MAX - 1), proof], page_size=page_size)
+    document, _ = await reading(log, {})
+    assert document.materialize() == {"near": "near"}
+    after = logged([jump(COUNTER_JUMP_MAX - 1), unproven, proof], page_size=page_size)
+    document, _ = await reading(after, {})
+    assert document.materialize() == {"far": "far", "near": "near"}
+
+
+@pytest.mark.parametrize("wire", ["packed", "starfish"])
+async def test_a_snapshot_tells_of_a_jump_that_does_not_count(wire: str) -> None:
+    first = write_packed(ALICE, [Set("title", f"{ALICE.public_key}:k", 1, "a")], session="k")
+    log, snapshots = logged([first, jump(COUNTER_JUMP_MAX)]), RiggedSnapshots()
+    options = {"snapshot_store": snapshots, "wire": wire}
+    producer, _ = await reading(log, {}, **options)
+    await producer.snapshot()
+    # Whoever starts from the snapshot has only its word for it.
+    log.prune(log.newest_ts)
+    document, _ = await reading(log, {}, **options)
+    assert document.snapshot_verdict is SnapshotVerdict.TRUSTED
+    # Nobody's own clock follows somebody who was revoked.
+    assert document.crdt.counter == producer.crdt.counter == 1
+    above = Set("title", f"{ALICE.public_key}:k", 2 * COUNTER_JUMP_MAX, "above")
+    put_in(log, write_packed(ALICE, [above], session="k", seq=2, prev=link_of(first)))
+    for reader in (producer, document):
+        await reader.pull()
+        assert reader.field("title") == "above"
+
+
+async def test_the_jumps_of_the_revoked_fill_no_memory() -> None:
+    count = UNPROVEN_MAX + 10
+    jumps = [jump(counter, seq=counter) for counter in range(1, count + 1)]
+    document, _ = await reading(logged(jumps), {})
+    assert len(document._log._passed_over) == UNPROVEN_MAX
+    assert document._log._counter_before(1) == 10
+    assert document._log.counter == count
 
 
 @pytest.mark.parametrize("counter", [2, 4, 9])
@@ -831,6 +959,8 @@ def test_the_counters_before_a_place_are_those_of_all_that_is_before_it() -> Non
     highs.enter(7)
     assert [highs.before(ts) for ts in range(5, 9)] == [7, 7, 7, 9]
     assert Highs([]).before(5) == 0
+    passing = Highs(parts, [(3, 4), (5, 8)])
+    assert [passing.before(ts) for ts in range(1, 10)] == [0, 0, 5, 5, 5, 8, 8, 9, 9]
 
 
 def stamped(ts: int, counter: int) -> Entry:

@@ -152,6 +152,11 @@ async def readers_of(
     return found
 
 
+def others_in(document: WalDocument) -> list[int]:
+    """The elements of the others that were folded."""
+    return [each.ts for each in document.history() if each.author != BOB.public_key]
+
+
 async def follow(document: WalDocument, log: RiggedLog, rest: Sequence[JsonElement]) -> None:
     for element in rest:
         put_in(log, element)
@@ -209,5 +214,8 @@ async def test_however_it_is_read_what_the_revoked_wrote_is_the_same(
                 states.setdefault(state_of(reader), []).append(how)
                 count += 1
         assert len(states) <= 1, f"{name}: {list(states.values())}"
+        # Whatever counts of Bob, it takes nothing from anybody else.
+        untold = await reading(logged(elements))
+        assert others_in(found["trust, 1000 a page"]) == others_in(untold), name
     assert count > 5 * LOGS
     print(f"{LOGS} logs of somebody revoked, read {count} times")

@@ -312,6 +312,7 @@ UNSOUND: dict[str, dict[str, Any]] = {
     **each("regs", None, [], {"r": None}, {"r": {"value": 1}}, within=with_state),
     **each("lists", None, [], {"l": {}}, {"l": [None]}, {"l": [NAMELESS]}, within=with_state),
     **each("maxClock", None, True, -1, 1.5, 2**53, within=with_x),
+    **each("ceiling", None, True, -1, 1.5, 2**53, within=with_x),
     **each("cuts", None, [1], [[1]], [[0, 1]], [[2, 1]], [[1, 0]], within=with_x),
     **each("cuts", [[1, 2**53]], [[1, 1], [1, 1]], [[True, 1]], within=with_x),
     **each("seqs", [], {"a:s": "1"}, {"a:s": -1}, within=with_x),

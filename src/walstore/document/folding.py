@@ -279,6 +279,7 @@ class _Fold:
                 profile=Profile.PACKED,
                 cuts=self._start.cuts,
                 note={NOTE_NAME: note.to_json()},
+                ceiling=log.counter,
             )
         except StateTooLargeError:
             return None

@@ -201,13 +201,20 @@ class Highs:
     Elements that come late may be entered, in the order of the log.
     """
 
-    __slots__ = ("_entered", "_highs", "_parts", "_times")
+    __slots__ = ("_entered", "_highs", "_parts", "_passed", "_passed_times", "_times")
 
-    def __init__(self, parts: Sequence[Part]) -> None:
-        """Take the elements in the order of the log; nothing is in the midst of keystrokes."""
+    def __init__(self, parts: Sequence[Part], passed_over: Sequence[tuple[int, int]] = ()) -> None:
+        """Take the elements in the order of the log; nothing is in the midst of keystrokes.
+
+        Args:
+            parts: The elements that count.
+            passed_over: The `ts` and the highest counter of those that do not.
+        """
         self._parts = parts
         self._times = [part.ts for part in parts]
         self._highs = [0, *accumulate(map(_highest, parts), max)]
+        self._passed_times = [ts for ts, _ in passed_over]
+        self._passed = [0, *accumulate((counter for _, counter in passed_over), max)]
         self._entered = 0
 
     def enter(self, counter: int) -> None:
@@ -216,12 +223,13 @@ class Highs:
 
     def before(self, ts: int) -> int:
         """The highest counter before a `ts` that is not before what was entered; 0 if none is."""
+        entered = max(self._entered, self._passed[bisect_left(self._passed_times, ts)])
         place = bisect_left(self._times, ts)
         if not place:
-            return self._entered
+            return entered
         last = self._parts[place - 1]
         high = last.counter_before(ts) if isinstance(last, Stretch) else _highest(last)
-        return max(self._entered, self._highs[place - 1], high)
+        return max(entered, self._highs[place - 1], high)
 
 
 def highest_counter(runs: Sequence[Run]) -> int:

@@ -24,10 +24,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from itertools import takewhile
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from walstore.canon import Json, find_flaw
@@ -176,9 +178,12 @@ class DocumentLog:
         # The highest seq by replica before a barrier: what it let go of must not come back.
         self.covered: Mapping[str, int] = {}
         # The highest counter that was read in the log. What waits to be sent does not count: what
-        # is too far above must be the same for every reader.
+        # is too far above must be the same for every reader. For the same reason it counts what the
+        # revoked wrote and does not count: others wrote above it before they knew.
         self.counter = 0
         self._start_counter = 0
+        # By `ts`: where the highest counter is that of an element that does not count.
+        self._passed_over: list[tuple[int, int]] = []
         self._entered_ts = 0
         # By link, in the order of the log.
         self.unreadable: dict[str, Element] = {}
@@ -246,6 +251,7 @@ class DocumentLog:
         """Go on from where the log ends now; what was read beyond that stays, as if before it."""
         self.checkpoint = self._entered_ts = min(self.checkpoint, head)
         self.base_ts = min(self.base_ts, head)
+        self._begin_above(TS_MAX)
 
     @property
     def is_waiting(self) -> bool:
@@ -425,7 +431,7 @@ class DocumentLog:
         """Fold an element whose author is proven, and what waited for it, or say why not."""
         waited = self._leading_to(candidate, link, reading.events)
         if waited:
-            self._highs = Highs(self.ledger.parts())
+            self._highs = self._new_highs()
             for name, each in waited:
                 self._take_one(each, name, reading, changes)
                 each.element.release()
@@ -447,10 +453,13 @@ class DocumentLog:
         except UnreadableError:
             self._set_aside(candidate, link)
         except _UnlinkedError:
+            self._pass_over(candidate, link)
             self._keep_unlinked(candidate, link, events)
         except MalformedError as error:
-            if isinstance(error, _TooFarError) and len(self._too_far) < UNPROVEN_MAX:
-                self._too_far[link] = candidate
+            if isinstance(error, _RevokedError):
+                self._pass_over(candidate, link)
+            elif isinstance(error, _TooFarError):
+                self._keep_too_far(candidate, link)
             self._reject(candidate, link, error.reason, events, is_own=is_own)
         except SealRejectedError as error:
             self._reject(candidate, link, str(error), events, is_own=is_own)
@@ -472,11 +481,40 @@ class DocumentLog:
             # It is in the log as it was sent: to send it again would change nothing.
             self._known.add(link)
 
+    def _pass_over(self, candidate: _Candidate, link: str) -> None:
+        """Make the room above an element that does not count that it made before that was known."""
+        element = candidate.element
+        try:
+            highest = highest_counter(self.open_envelope(element, candidate.header).runs)
+        except (UnreadableError, SealRejectedError, MalformedError):
+            return
+        before = self._counter_before(element.ts)
+        if highest > before + COUNTER_JUMP_MAX:
+            self._keep_too_far(candidate, link)
+        if not before < highest <= before + COUNTER_JUMP_MAX:
+            return
+        self.counter = max(self.counter, highest)
+        if self._highs is not None:
+            self._highs.enter(highest)
+        insort(self._passed_over, (element.ts, highest))
+        if len(self._passed_over) > UNPROVEN_MAX:
+            self._begin_above(self._passed_over[0][0])
+
+    def _keep_too_far(self, candidate: _Candidate, link: str) -> None:
+        if len(self._too_far) < UNPROVEN_MAX:
+            self._too_far[link] = candidate
+
+    def _begin_above(self, ts: int) -> None:
+        """Take what was passed over up to a `ts` as if it were before everything."""
+        stop = bisect_right(self._passed_over, ts, key=itemgetter(0))
+        gone, self._passed_over = self._passed_over[:stop], self._passed_over[stop:]
+        self._start_counter = max([self._start_counter, *(counter for _, counter in gone)])
+
     def _take_too_far(self, reading: Reading, changes: list[Change] | None) -> None:
         """Judge once more, after a late element, what was too far above everything before it."""
         waiting, self._too_far = self._too_far, {}
         if waiting and self._highs is None:
-            self._highs = Highs(self.ledger.parts())
+            self._highs = self._new_highs()
         for link, candidate in sorted(waiting.items(), key=lambda each: each[1].element.ts):
             # Whatever is wrong with them was reported the first time.
             self._take(candidate, link, reading._replace(events=[]), changes)
@@ -749,6 +787,7 @@ class DocumentLog:
         base.displaced = []
         self.base, self.base_ts = base, max(part.ts_last for part in gone)
         self._start_counter = max(self._start_counter, base.counter)
+        self._begin_above(self.base_ts)
         self._forgotten += sum(map(len, gone))
         self.ledger = self.ledger.without(gone)
         for aside in (self._unproven, self._too_far, self._unlinked):
@@ -781,7 +820,7 @@ class DocumentLog:
         envelope = self.open_envelope(element, header)
         if header is None and envelope.author_seq is not None:
             self._check_counted(element.author, link, None, envelope.author_seq)
-        self._check_counters(envelope, element.ts)
+        self._check_counters(envelope.runs, element.ts)
         self._note_epoch(element)
         seq, runs, message = envelope.author_seq, envelope.runs, envelope.message
         entry = Entry(element, link, header, seq, runs, message)
@@ -1011,24 +1050,30 @@ class DocumentLog:
                 raise MalformedError("envelope", flaw)
         return plain
 
-    def _check_counters(self, envelope: Envelope, ts: int) -> None:
-        if highest_counter(envelope.runs) > self._counter_before(ts) + COUNTER_JUMP_MAX:
+    def _check_counters(self, runs: Sequence[Run], ts: int) -> None:
+        if highest_counter(runs) > self._counter_before(ts) + COUNTER_JUMP_MAX:
             raise _TooFarError
 
     def _counter_before(self, ts: int) -> int:
         """The highest counter in the log before a `ts`."""
-        if ts > self._entered_ts:
+        passed_ts = self._passed_over[-1][0] if self._passed_over else 0
+        if ts > max(self._entered_ts, passed_ts):
             return self.counter
-        highs = Highs(self.ledger.parts()) if self._highs is None else self._highs
+        highs = self._new_highs() if self._highs is None else self._highs
         return max(self._start_counter, highs.before(ts))
 
-    def start(self, base: WalCrdt, heads: Mapping[str, frozenset[Head]]) -> None:
-        """Go on from a fold of everything before, which stays as it is, and its newest elements."""
+    def _new_highs(self) -> Highs:
+        return Highs(self.ledger.parts(), self._passed_over)
+
+    def start(self, base: WalCrdt, heads: Mapping[str, frozenset[Head]], counter: int) -> None:
+        """Go on from a fold of everything before, which stays as it is, its newest elements, and
+        the highest counter of them all.
+        """
         self.base = base
         self.heads = dict(heads)
         self._claimed = frozenset(head.link for own in heads.values() for head in own)
         self.crdt = self.fold_on(base)
-        self.counter = self._start_counter = base.counter
+        self.counter = self._start_counter = max(base.counter, counter)
 
     def _set_aside(self, candidate: _Candidate, link: str) -> None:
         """Keep an element until its key arrives."""

@@ -340,7 +340,7 @@ def log_from(source: Source, snapshot: Snapshot | None) -> DocumentLog:
 
 def started(log: DocumentLog, snapshot: Snapshot) -> DocumentLog:
     """A log that was not read yet, started where a snapshot ends."""
-    log.start(snapshot.crdt, snapshot.heads)
+    log.start(snapshot.crdt, snapshot.heads, snapshot.ceiling)
     log.checkpoint = log.base_ts = snapshot.upto_ts
     for author, seq in snapshot.writer_seq.items():
         log.tracker.cover(author, None, seq)
@@ -471,7 +471,7 @@ async def _retain_below(
         page = await _page_below(source, snapshot.upto_ts, count)
     checker = source.new_log()
     checker.tracker.cover_unknown()
-    checker.counter = snapshot.crdt.counter
+    checker.counter = snapshot.ceiling
     entries = checker.read(page).folded
     crdt = checker.fold_on(snapshot.crdt)
     is_false = _contradicts(entries, snapshot, crdt, is_whole=len(page) < count)

@@ -158,6 +158,7 @@ class Producer(NamedTuple):
             cuts=draft.cuts,
             note={"over": list(draft.over)} if draft.over else None,
             is_chained=self.is_chained,
+            ceiling=log.counter,
         )
         name = find_dropped_name(document)
         if name is not None:

@@ -4,7 +4,8 @@
 - It is believed only if the signature is good, the producer is the signer, and that key holds
   the snapshot role. Who merely lacks the role is ignored; who forges is reported.
 - Its state is version 1 or packed. Extensions are inside, under `x`: the highest counter of the
-  log (a removed element's remover has left no other trace), the heads of the sessions that it
+  log (a removed element's remover has left no other trace), that of those that do not count, if it
+  is higher (who had not heard of it has written above it), and the heads of the sessions that it
   covers, so that the tail links up.
 - `writerSeq` counts by author, as peers do: it is what they go on from. How many elements of each
   session there are, so that the tail counts on, is in `x` of version 1; a packed snapshot has it in
@@ -75,6 +76,7 @@ class Snapshot(NamedTuple):
         cuts: Where removed elements were let go, ascending.
         produced_by: The key of the producer.
         document: The stored document.
+        ceiling: The highest counter of the elements that it covers, whether they count or not.
     """
 
     crdt: WalCrdt
@@ -85,6 +87,7 @@ class Snapshot(NamedTuple):
     cuts: Sequence[Cut]
     produced_by: str
     document: dict[str, Any]
+    ceiling: int = 0
 
     @property
     def barrier(self) -> Cut:
@@ -126,6 +129,7 @@ def make_snapshot(
     cuts: Sequence[Cut] = (),
     note: Mapping[str, Any] | None = None,
     is_chained: bool = True,
+    ceiling: int = 0,
 ) -> dict[str, Any]:
     """Sign a snapshot document.
 
@@ -142,6 +146,7 @@ def make_snapshot(
         cuts: Where the state has let go of removed elements, ascending.
         note: Further members of `x`.
         is_chained: Whether to add `x`; without it the state is just what peers write.
+        ceiling: The highest counter of every element up to `upto_ts`, whether it counts or not.
     """
     state: dict[str, Any]
     counted: dict[str, Any] = {}
@@ -158,6 +163,7 @@ def make_snapshot(
         state["x"] = {
             **state.get("x", {}),
             "maxClock": crdt.counter,
+            **({"ceiling": ceiling} if ceiling > crdt.counter else {}),
             "heads": {
                 author: [[head.link, head.session, head.seq] for head in sorted(own)]
                 for author, own in heads.items()
@@ -296,12 +302,13 @@ def _read_state(
             seqs = sessions
     else:
         crdt.import_state(state)
-    crdt.counter = max(crdt.counter, _counter(fields.get("maxClock", 0)))
+    crdt.counter = max(crdt.counter, _counter(fields, "maxClock"))
+    ceiling = max(crdt.counter, _counter(fields, "ceiling"))
     cuts = _cuts(fields.get("cuts", []), upto_ts)
     if cuts:
         crdt.horizon = cuts[-1].horizon
     heads = _heads(fields.get("heads", {}))
-    return Snapshot(crdt, upto_ts, writers, heads, seqs, cuts, producer, document)
+    return Snapshot(crdt, upto_ts, writers, heads, seqs, cuts, producer, document, ceiling)
 
 
 def _split(writers: dict[str, int]) -> tuple[dict[str, int], dict[str, int]]:
@@ -318,9 +325,10 @@ def same_state(fold: WalCrdt, snapshot: Snapshot) -> bool:
     return fold.is_same(snapshot.crdt, maps=maps)
 
 
-def _counter(value: object) -> int:
+def _counter(fields: Mapping[str, object], name: str) -> int:
+    value = fields.get(name, 0)
     if type(value) is not int or not 0 <= value <= COUNTER_MAX:
-        raise MalformedError(_WHAT, "`maxClock` is not a counter")
+        raise MalformedError(_WHAT, f"`{name}` is not a counter")
     return value
 
 

@@ -129,7 +129,7 @@ def read_history(rules: FoldRules, held: Held) -> ReadLog:
         start = _started(rules, held, part.gone_upto) or start
     log = rules.new_log()
     if start.snapshot is not None:
-        log.start(start.snapshot.crdt, {})
+        log.start(start.snapshot.crdt, {}, start.snapshot.ceiling)
     reading = log.read(part.elements)
     sealed = [*log.unreadable.values(), *_never_opened(rules, reading)]
     return ReadLog(log, start, _by_ts(held), sealed)
