@@ -949,6 +949,70 @@ async def test_a_relay_that_repeats_elements_keeps_nobody_from_starting_from_a_s
     await assert_starts_from(log, counts, owner, snapshots)
 
 
+# ── what a log has lost ────────────────────────────────────────────────────────────────
+
+
+async def rejoined(log: RiggedLog, document: WalDocument, kept: int) -> None:
+    """Have a log lose its newest elements, and go on with it."""
+    elements = document.elements()
+    del log.elements[kept:]
+    await document.rejoin(log, None, elements=lambda: elements[kept:], keep=lambda _: None)
+
+
+async def with_bobs_stranded(**options: Any) -> tuple[RiggedLog, JsonElement, WalDocument]:
+    """A log that has lost an element of Bob's, the element, and who has read it there."""
+    title = Set("title", f"{ALICE.public_key}:k", 1, "title")
+    log = logged([write_packed(ALICE, [title], session="k")])
+    lost = put_in(log, write_packed(BOB, [Set("x", BOBS, 2, "bob's")], session="s"))
+    document = await opened(log, CAROL, on_author_error="skip", **options)
+    await rejoined(log, document, 1)
+    assert (document.stranded, document.field("x")) == (1, "bob's")
+    return log, lost, document
+
+
+@pytest.mark.parametrize("how", ["revoked", "no writer"])
+async def test_what_comes_back_to_a_log_counts_as_it_does_for_others(how: str) -> None:
+    revoked, writers = dict[str, Counts](), {each.public_key for each in (ALICE, BOB, CAROL)}
+    options: dict[str, Any] = {"revoked": revoked.get, "writers": writers.__contains__}
+    log, lost, document = await with_bobs_stranded(**options)
+    if how == "revoked":
+        revoked[BOB.public_key] = {}
+    else:
+        writers.discard(BOB.public_key)
+    put_in(log, lost)
+    await document.pull()
+    assert document.stranded == 0
+    fresh = await opened(log, ALICE, on_author_error="skip", **options)
+    assert document.materialize() == fresh.materialize() == {"title": "title"}
+
+
+async def test_it_is_known_whether_what_is_stranded_counts() -> None:
+    revoked: dict[str, Counts] = {}
+    _, lost, document = await with_bobs_stranded(revoked=revoked.get)
+    revoked[BOB.public_key] = {"s": Counted(1, link_of(lost), 0)}
+    assert document.counts_all(BOB.public_key)
+    revoked[BOB.public_key] = {}
+    assert not document.counts_all(BOB.public_key)
+    await document.reread()
+    assert document.materialize() == {"title": "title"}
+    assert document.counts_all(BOB.public_key)
+
+
+async def test_what_is_too_far_above_everything_for_others_is_so_for_who_wrote_it() -> None:
+    log = logged([jump(times * COUNTER_JUMP_MAX, seq=times) for times in (1, 2)])
+    document = await opened(log, ALICE, on_author_error="skip")
+    await rejoined(log, document, 0)
+    document.set_field("title", "above what is stranded")
+    await document.commit()
+    await document.pull()
+    fresh = await opened(log, CAROL, on_author_error="skip")
+    assert (document.field("title"), fresh.field("title")) == (None, None)
+    assert [each.author for each in document.rejected()] == [ALICE.public_key]
+    # It is in the log, and is not sent again.
+    await document.commit()
+    assert (document.unconfirmed, len(log.received)) == (0, 1)
+
+
 # ── how it is found in time ────────────────────────────────────────────────────────────
 
 

@@ -67,6 +67,9 @@ def counts_all(log: DocumentLog, author: str) -> bool:
         return True
     if log.waits_in_vain(author):
         return False
+    on_top = {entry.link for entry in log.own_unread() if entry.author == author}
+    if not counted.links.issuperset(on_top):
+        return False
     here: dict[str | None, set[int]] = {}
     for part in log.ledger.entries.parts:
         if part.author != author:

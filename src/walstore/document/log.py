@@ -245,7 +245,9 @@ class DocumentLog:
 
     def holds(self, link: str) -> bool:
         """Whether an element was read in the log itself, whether it could be folded or not."""
-        return link in self._known or link in self.unreadable or link in self._unlinked
+        return any(
+            link in each for each in (self._known, self.unreadable, self._unlinked, self._too_far)
+        )
 
     def step_back(self, head: int) -> None:
         """Go on from where the log ends now; what was read beyond that stays, as if before it."""
@@ -453,6 +455,7 @@ class DocumentLog:
         except UnreadableError:
             self._set_aside(candidate, link)
         except _UnlinkedError:
+            self.is_out_of_order |= is_own
             self._pass_over(candidate, link)
             self._keep_unlinked(candidate, link, events)
         except MalformedError as error:
@@ -478,8 +481,11 @@ class DocumentLog:
                 del self._rejected[next(iter(self._rejected))]
         events.append(_rejection(candidate.element, reason, proven=True))
         if is_own:
-            # It is in the log as it was sent: to send it again would change nothing.
-            self._known.add(link)
+            # It is in the log as it was sent: to send it again would change nothing. Here it was
+            # folded when it was made.
+            self.is_out_of_order = True
+            if link not in self._too_far:
+                self._known.add(link)
 
     def _pass_over(self, candidate: _Candidate, link: str) -> None:
         """Make the room above an element that does not count that it made before that was known."""
@@ -806,28 +812,27 @@ class DocumentLog:
         if link in self._known or self._is_covered(element.author, header):
             return None
         own = self._own.pop(link, None)
-        if own is not None and own.is_opened:
-            # Back from the log: now it has its place there.
-            entry = own.entry()
-            entry.element = element
-            self._note_epoch(element)
-            self._enter(entry, events)
-            return entry
         if not self._is_writer(element.author):
             raise MalformedError("element", NOT_A_WRITER)
         if header is not None:
             self._check_counted(element.author, link, header.session, header.seq)
-        envelope = self.open_envelope(element, header)
-        if header is None and envelope.author_seq is not None:
-            self._check_counted(element.author, link, None, envelope.author_seq)
-        self._check_counters(envelope.runs, element.ts)
+        if own is not None and own.is_opened:
+            # Back from the log: now it has its place there.
+            entry = own.entry()
+            entry.element = element
+        else:
+            own, envelope = None, self.open_envelope(element, header)
+            seq, runs, message = envelope.author_seq, envelope.runs, envelope.message
+            entry = Entry(element, link, header, seq, runs, message)
+        if header is None and entry.author_seq is not None:
+            self._check_counted(element.author, link, None, entry.author_seq)
+        self._check_counters(entry.runs, element.ts)
         self._note_epoch(element)
-        seq, runs, message = envelope.author_seq, envelope.runs, envelope.message
-        entry = Entry(element, link, header, seq, runs, message)
         self._enter(entry, events)
-        self.crdt.fold_runs(envelope.runs, changes)
-        if isinstance(changes, Changes):
-            changes.close(entry.author, entry.ts)
+        if own is None:
+            self.crdt.fold_runs(entry.runs, changes)
+            if isinstance(changes, Changes):
+                changes.close(entry.author, entry.ts)
         return entry
 
     def _note_epoch(self, element: Element) -> None:
