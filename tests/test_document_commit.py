@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import anyio
+import anyio.lowlevel
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -48,6 +48,7 @@ from walstore.document import (
     ValueTooLargeError,
     WalDocument,
 )
+from walstore.document.ports import LogBehindError
 from walstore.errors import NameRefusedError, TransportError, UsageError
 from walstore.sealed import ContentKeys, NativeEncryptor, PlainEncryptor, SealContext
 from walstore.wire.envelope import read_header
@@ -1160,6 +1161,41 @@ async def test_a_log_that_was_emptied_while_the_document_was_closed_is_a_rollbac
     doc.accept_rollback()
     await doc.commit()
     assert (await read_fresh(log)).field("b") == "waits"
+
+
+class FallingLog(RiggedLog):
+    """Loses everything while somebody reads it, and says so."""
+
+    def __init__(self, gates: Gates) -> None:
+        super().__init__()
+        self.gates = gates
+
+    async def pull(self, document_key: str, checkpoint: int) -> Sequence[object]:
+        if not checkpoint:
+            return await super().pull(document_key, checkpoint)
+        await self.gates.wait()
+        raise LogBehindError(head=0, checkpoint=checkpoint)
+
+
+async def test_a_commit_that_waits_while_a_rollback_is_found_writes_nothing() -> None:
+    gates = Gates()
+    log = FallingLog(gates)
+    doc = await opened(log)
+    put_in(log, write_starfish(BOB, []))
+    doc.set_field("a", "waits")
+    pull = asyncio.ensure_future(doc.pull())
+    await gates.reached()
+    log.elements.clear()
+    commit = asyncio.ensure_future(doc.commit())
+    # It has asked for its turn by then.
+    await anyio.lowlevel.checkpoint()
+    gates.release()
+    with pytest.raises(RollbackDetectedError):
+        await pull
+    with pytest.raises(ReadOnlyError):
+        await commit
+    assert log.received == []
+    assert doc.field("a") == "waits"
 
 
 async def test_rejections_raise_after_the_good_elements_were_folded() -> None:

@@ -835,6 +835,8 @@ class WalDocument:
             self._sealer.check_message(message)
         try:
             async with self._turns:
+                # Whoever had the turn before may have found that the log was rolled back.
+                self._writable()
                 self._edited()
                 self._outbox.seal(self._log, message)
                 return await self._send()
