@@ -216,6 +216,15 @@ async def test_no_order_of_the_log_lets_the_revoked_write_on(posture: str, page_
         assert not any(isinstance(event, Displaced) for event in events)
 
 
+async def test_which_branch_of_a_forked_session_counts_is_no_matter_of_chance() -> None:
+    for number in range(8):
+        elements = abc()
+        elements.append(forged(str(number), seq=3, prev=link_of(elements[1])))
+        (counted,) = (await counts_of(logged(elements))).values()
+        assert isinstance(counted, Counted)
+        assert counted.link == max(map(link_of, elements[2:]))
+
+
 async def test_what_the_revoked_wrote_in_several_sessions_counts() -> None:
     elements = abc()
     elements.append(forged("X", seq=1, prev=link_of(elements[2]), session="t"))

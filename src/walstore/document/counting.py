@@ -28,7 +28,8 @@ def counted_by(
         are_heads_known: Whether what the log starts from, if anything, names the author's newest
             elements.
     """
-    links = {(head.session, head.seq): head.link for head in log.heads.get(author, ())}
+    # Of a session that was forked at its last seq, one branch counts, the same in every process.
+    links = {(head.session, head.seq): head.link for head in sorted(log.heads.get(author, ()))}
     counters = log.crdt.inserted_by(author)
     counts: dict[str, int | Counted] = {}
     for session, seq in seqs.items():
