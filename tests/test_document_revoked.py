@@ -345,6 +345,75 @@ async def test_however_many_twins_there_are_what_counts_is_found(
     assert (document.text("body"), document.detected_gaps()) == ("abc", [])
 
 
+@pytest.mark.parametrize("how", ["plainly", "counting it", "counting nobody", "among twins"])
+@pytest.mark.parametrize("is_withheld", [False, True])
+async def test_a_lie_is_found_out_though_somebody_revoked_wrote_after_it(
+    how: str, is_withheld: bool
+) -> None:
+    log, snapshots = RiggedLog(), RiggedSnapshots()
+    alice = await opened(log, ALICE, snapshot_store=snapshots)
+    alice.set_field("title", "true")
+    await alice.commit()
+    await alice.pull()
+    elements = abc()
+    counts = await counts_of(logged(elements))
+    if how == "among twins":
+        put_in(log, forged("X", seq=1))
+    await alice.pull()
+    honest = await alice.snapshot()
+    for element in elements:
+        put_in(log, element)
+    document, events = await reading(log, counts, snapshot_store=snapshots, posture="re-derive")
+    # Who signed that had not heard yet that he was revoked.
+    verdict = SnapshotVerdict.NONE if how == "among twins" else SnapshotVerdict.VERIFIED
+    assert (document.snapshot_verdict, document.text("body")) == (verdict, "abc")
+    liar = await opened(RiggedLog(), ALICE)
+    liar.set_field("title", "a lie")
+    content = {name: honest[name] for name in honest if not name.startswith("author")}
+    content["state"]["packed"] = liar.crdt.export_packed()
+    if how == "counting it":
+        content["writerSeq"][BOBS] = 3
+    if how == "counting nobody":
+        content["writerSeq"] = {}
+        del content["state"]["x"]["sessions"]
+    snapshots.document = signed_snapshot(content, ALICE)
+    if is_withheld:
+        log.elements = log.elements[:-1]
+    document, events = await reading(log, counts, snapshot_store=snapshots, posture="re-derive")
+    # Of what is withheld nobody knows whether it was there before.
+    if is_withheld and how != "plainly":
+        assert document.snapshot_verdict is SnapshotVerdict.UNVERIFIABLE
+        return
+    assert document.materialize()["title"] == "true"
+    if how != "among twins":
+        assert document.snapshot_verdict is SnapshotVerdict.MISMATCH
+        assert "the log folds to another state" in reasons(events)
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+@pytest.mark.parametrize("posture", ["trust", "trust-retain-tail", "re-derive"])
+async def test_however_many_twins_are_above_a_snapshot_what_counts_is_found(
+    posture: str, is_cut: bool
+) -> None:
+    log, snapshots = RiggedLog(), RiggedSnapshots()
+    alice = await opened(log, ALICE, snapshot_store=snapshots)
+    alice.set_text("note", "one")
+    await alice.commit()
+    alice.set_text("note", "two")
+    await alice.commit()
+    await alice.pull()
+    await alice.snapshot(collect={"Alice": alice.current_checkpoint} if is_cut else None)
+    counts = await counts_of(logged(abc()))
+    for each in range(TWINS_WAITING_MAX + 1):
+        put_in(log, forged(f"{each}", seq=1))
+    for element in abc():
+        put_in(log, element)
+    document, _ = await reading(log, counts, snapshot_store=snapshots, posture=posture)
+    assert (document.text("body"), document.text("note")) == ("abc", "two")
+    assert document.detected_gaps() == []
+    await document.snapshot()
+
+
 async def test_what_is_withheld_among_many_twins_is_looked_for_once() -> None:
     first, second, third = abc()
     twins = [forged(f"{each}", seq=2) for each in range(TWINS_WAITING_MAX + 1)]

@@ -24,6 +24,7 @@ from typing import Literal, NamedTuple
 from walstore.crdt import Change, MapChanged, WalCrdt
 from walstore.document.changed import Changes
 from walstore.document.events import Event, Gap, Rejection, Rollback
+from walstore.document.gaps import Session
 from walstore.document.ledger import Entry, highest_counter
 from walstore.document.log import DocumentLog, Reading, ts_of
 from walstore.document.ports import (
@@ -370,22 +371,30 @@ async def _derive(
     log, base = source.new_log(), None
     log.foresee([*covered, *rest])
     readings = [log.read(covered)]
-    if snapshot is not None:
-        if _is_incomplete(log, snapshot):
-            # What is not there cannot be held against the snapshot, nor speak for it.
-            verdict, base = SnapshotVerdict.UNVERIFIABLE, snapshot
-            log = log_from(source, snapshot)
-            readings = [_without_gaps(reading) for reading in readings]
-        elif (flaw := _flaw(log, snapshot)) is not None:
-            verdict = SnapshotVerdict.MISMATCH
-            events.append(_false(snapshot, flaw))
-        else:
-            verdict = SnapshotVerdict.VERIFIED
-            if snapshot.cuts:
-                base = snapshot
-                log = log_from(source, snapshot)
-    readings.append(log.read(rest))
-    return Opening(log, snapshot, base, verdict, [], readings, events)
+    if snapshot is None:
+        return Opening(log, None, None, verdict, [], [*readings, log.read(rest)], events)
+    flaw, lacked = _flaw(log, snapshot), _lacked(log, snapshot)
+    is_unreadable, unlinked = bool(log.unreadable), set(log.unlinked)
+    above = log.read(rest)
+    # What is there where the snapshot does not reach any more was not missing.
+    is_lacked = not all(log.tracker.has_all(*session, seq) for session, seq in lacked.items())
+    if is_unreadable or is_lacked or not unlinked.isdisjoint(log.unlinked):
+        # What is not there cannot be held against the snapshot, nor speak for it.
+        verdict, base = SnapshotVerdict.UNVERIFIABLE, snapshot
+        readings = [_without_gaps(reading) for reading in readings]
+    elif flaw is None:
+        verdict, base = SnapshotVerdict.VERIFIED, snapshot if snapshot.cuts else None
+    elif unlinked:
+        # Who signed it may not have known yet that something of the revoked does not count.
+        snapshot, verdict = None, SnapshotVerdict.NONE
+    else:
+        verdict = SnapshotVerdict.MISMATCH
+        events.append(_false(snapshot, flaw))
+    if base is not None:
+        log = log_from(source, base)
+        log.foresee(rest)
+        above = log.read(rest)
+    return Opening(log, snapshot, base, verdict, [], [*readings, above], events)
 
 
 async def _both_sides(
@@ -452,12 +461,25 @@ def _cut(crdt: WalCrdt, cut: Cut) -> WalCrdt:
     return rest
 
 
-def _is_incomplete(log: DocumentLog, snapshot: Snapshot) -> bool:
-    """Whether something that a snapshot covers is missing from a log, or cannot be read."""
-    replicas = [*snapshot.writer_seq, *(snapshot.seqs or ())]
-    covered = {replica.partition(":")[0] for replica in replicas}
-    is_author_gone = not covered <= log.tracker.authors()
-    return bool(log.tracker.gaps(1) or log.unreadable or log.unlinked or is_author_gone)
+def _lacked(log: DocumentLog, snapshot: Snapshot) -> dict[Session, int]:
+    """The sessions of which a snapshot covers something that is missing from a log, and up to
+    which seq.
+    """
+    covered: dict[Session, int] = {
+        (author, None): seq for author, seq in snapshot.writer_seq.items()
+    }
+    for replica, seq in (snapshot.seqs or {}).items():
+        author, _, nonce = replica.partition(":")
+        covered[author, nonce] = seq
+    authors = log.tracker.authors()
+    lacked = {session: seq for session, seq in covered.items() if session[0] not in authors}
+    for gap in log.tracker.gaps():
+        session = gap.author, gap.session
+        is_told = gap.session is None or snapshot.seqs is not None
+        upto = covered.get(session, 0) if is_told else gap.got - 1
+        if gap.expected <= upto:
+            lacked[session] = upto
+    return lacked
 
 
 async def _retain_below(
