@@ -22,10 +22,13 @@ from tests.rigged import (
     RiggedSnapshots,
     document,
     opened,
+    put_in,
     signed_snapshot,
     state_of,
+    write_packed,
 )
 from walstore.canon import canonical_bytes
+from walstore.crdt.runs import Set
 from walstore.document import (
     Body,
     CheckpointTooOldError,
@@ -730,6 +733,74 @@ async def test_what_was_collected_does_not_come_back_when_it_is_delivered_again(
     assert state_of(alice) == expected
     reader = await opened(log, CAROL, snapshot_store=store, posture=posture)
     assert state_of(reader) == expected
+
+
+async def let_go(doc: WalDocument, how: str) -> None:
+    """Let go of what was removed, or of everything."""
+    if how == "deleted":
+        await doc.delete_document()
+    else:
+        await doc.snapshot(collect=at_end(doc))
+
+
+@pytest.mark.parametrize("how", ["collected", "deleted"])
+async def test_a_seq_that_is_used_twice_after_a_barrier_divides_no_readers(how: str) -> None:
+    log, store = RiggedLog(), RiggedSnapshots()
+    alice, _ = await edited(log, store)
+    await let_go(alice, how)
+    there = await opened(log, CAROL, snapshot_store=store)
+    for name in ("one", "two"):
+        run = Set(name, f"{BOB.public_key}:s", 100 + len(log.elements), name)
+        put_in(log, write_packed(BOB, [run], session="s", seq=1))
+        for doc in (alice, there):
+            await doc.pull()
+            assert doc.field(name) == name
+        for posture in POSTURES:
+            reader = await opened(log, CAROL, snapshot_store=store, posture=posture)
+            assert state_of(reader) == state_of(there)
+            if posture == "re-derive":
+                assert reader.snapshot_verdict is SnapshotVerdict.VERIFIED
+        await alice.snapshot()
+
+
+@pytest.mark.parametrize("how", ["collected", "deleted"])
+@every_posture
+async def test_what_a_relay_repeats_from_before_a_barrier_makes_no_snapshot_false(
+    posture: str, how: str
+) -> None:
+    log, store = TailedLog(), RiggedSnapshots()
+    alice, _ = await edited(log, store)
+    await let_go(alice, how)
+    barrier = alice.current_checkpoint
+    alice.insert_text("body", 0, "new ")
+    await alice.commit()
+    log.replay(0)
+    await alice.pull()
+    await alice.snapshot()
+    log.prune(barrier)
+    reader = await opened(log, CAROL, snapshot_store=store, posture=posture)
+    assert reader.snapshot_verdict.is_believed
+    assert state_of(reader) == state_of(alice)
+
+
+@pytest.mark.parametrize("how", ["collected", "deleted"])
+async def test_a_snapshot_that_lets_what_was_let_go_come_back_is_false(how: str) -> None:
+    log, store = RiggedLog(), RiggedSnapshots()
+    alice, _ = await edited(log, store)
+    await let_go(alice, how)
+    alice.set_field("title", "after it")
+    await alice.commit()
+    await alice.pull()
+    honest = await alice.snapshot()
+    own = f"{ALICE.public_key}:{alice.session}"
+    assert list(honest["state"]["x"]["covered"]) == [own]
+    content = {name: honest[name] for name in ("state", "uptoTs", "writerSeq", "producedBy")}
+    content["state"]["x"]["covered"][own] -= 1
+    store.document = signed_snapshot(content, ALICE)
+    reader = await opened(
+        log, CAROL, snapshot_store=store, posture="re-derive", on_author_error="skip"
+    )
+    assert reader.snapshot_verdict is SnapshotVerdict.MISMATCH
 
 
 async def test_collecting_again_lets_go_of_what_was_removed_since() -> None:

@@ -297,6 +297,10 @@ def with_x(**members: Any) -> dict[str, Any]:
     return with_state(x={**SOUND["state"]["x"], **members})
 
 
+def cut_with_x(**members: Any) -> dict[str, Any]:
+    return with_x(cuts=[[1, 1]], **members)
+
+
 def each(
     member: str, *values: Any, within: Callable[..., dict[str, Any]] = dict
 ) -> dict[str, dict[str, Any]]:
@@ -315,6 +319,7 @@ UNSOUND: dict[str, dict[str, Any]] = {
     **each("ceiling", None, True, -1, 1.5, 2**53, within=with_x),
     **each("cuts", None, [1], [[1]], [[0, 1]], [[2, 1]], [[1, 0]], within=with_x),
     **each("cuts", [[1, 2**53]], [[1, 1], [1, 1]], [[True, 1]], within=with_x),
+    **each("covered", [], {"a:s": "1"}, {"a:s": 0}, within=cut_with_x),
     **each("seqs", [], {"a:s": "1"}, {"a:s": -1}, within=with_x),
     **each("heads", [], {"a": {}}, {"a": [1]}, {"a": [[LINK, "s"]]}, within=with_x),
     **each("heads", {"a": [["0", "s", 1]]}, {"a": [[LINK, "s" * 129, 1]]}, within=with_x),

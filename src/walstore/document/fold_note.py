@@ -32,7 +32,6 @@ class FoldNote(NamedTuple):
         unreadable: How many wait for a key.
         unproven: The authors of those that wait for a proof, by link.
         unsettled: What is missing.
-        covered: The highest seq before the last cut, of those replicas that went on since.
         unmet: The links that count of the revoked, by author, whose elements were not read yet.
         sharing: What is known of who shares the document; no business of the fold's.
         relay_seq: The relay seq of the last event; 0 where nobody has said it.
@@ -47,7 +46,6 @@ class FoldNote(NamedTuple):
     unreadable: int = 0
     unproven: Mapping[str, str] = {}
     unsettled: Unsettled = Unsettled({}, [], {})
-    covered: Mapping[str, int] = {}
     unmet: Mapping[str, list[str]] = {}
     sharing: Json = None
     relay_seq: int = 0
@@ -75,7 +73,6 @@ class FoldNote(NamedTuple):
                     self.unsettled.vouched, key=lambda each: (each[0], *_place(each[1:]))
                 )
             ],
-            "covered": dict(self.covered),
             "unmet": dict(self.unmet),
             "sharing": self.sharing,
             "seq": self.relay_seq,
@@ -118,7 +115,6 @@ def _read(members: Mapping[str, Any]) -> FoldNote:
                 if voucher
             },
         ),
-        covered=dict(members.get("covered", {})),
         unmet={author: list(links) for author, links in members.get("unmet", {}).items()},
         sharing=members.get("sharing"),
         relay_seq=members.get("seq", 0),

@@ -176,8 +176,6 @@ class _Fold:
             started(self._log, start.snapshot)
             self._log.tracker.resume(start.note.unsettled)
             self._log.expect(start.note.unmet)
-            # Here it is not the whole snapshot that was there before the cut.
-            self._log.covered = {**self._log.covered, **start.note.covered}
         self._counted = {
             (author, session): seq for author, session, seq in self._log.tracker.sessions()
         }
@@ -243,21 +241,8 @@ class _Fold:
             unreadable=before.unreadable + unreadable,
             unproven=dict(list(unproven.items())[-UNPROVEN_MAX:]),
             unsettled=log.tracker.unsettled(),
-            covered=self._covered(),
             unmet=log.unmet,
         )
-
-    def _covered(self) -> dict[str, int]:
-        """What was there before the last cut, as far as it is not just what is there now."""
-        if not self._start.cuts:
-            return {}
-        covered = self._log.covered
-        seqs = (self._log.tracker.seqs() or {}).items()
-        return {
-            replica: covered.get(replica, 0)
-            for replica, seq in seqs
-            if seq != covered.get(replica, 0)
-        }
 
     def _kept(
         self, identity: Identity, note: FoldNote, heads: dict[str, frozenset[Head]]
@@ -278,6 +263,7 @@ class _Fold:
                 encryptor=_PLAIN,
                 profile=Profile.PACKED,
                 cuts=self._start.cuts,
+                covered=log.covered,
                 note={NOTE_NAME: note.to_json()},
                 ceiling=log.counter,
             )

@@ -351,8 +351,7 @@ def started(log: DocumentLog, snapshot: Snapshot) -> DocumentLog:
         log.begin_with(author, session, seq)
     if snapshot.seqs is None:
         log.tracker.cover_unknown()
-    if snapshot.cuts:
-        log.covered = dict(snapshot.seqs or {})
+    log.covered = dict(snapshot.covered)
     return log
 
 
@@ -424,8 +423,11 @@ def _flaw(log: DocumentLog, snapshot: Snapshot) -> str | None:
     """What in a snapshot is not as the log says."""
     if log.is_out_of_order:
         log.crdt = log.refolded()
-    if not same_state(_fold_with_cuts(log, snapshot) if snapshot.cuts else log.crdt, snapshot):
+    crdt, covered = _fold_with_cuts(log, snapshot) if snapshot.cuts else (log.crdt, {})
+    if not same_state(crdt, snapshot):
         return "the log folds to another state"
+    if any(seq > snapshot.covered.get(replica, 0) for replica, seq in covered.items()):
+        return "`covered` leaves out what was there before a cut"
     if snapshot.upto_ts != log.checkpoint:
         return "`uptoTs` is no element's"
     if snapshot.seqs is not None:
@@ -436,8 +438,10 @@ def _flaw(log: DocumentLog, snapshot: Snapshot) -> str | None:
     return None
 
 
-def _fold_with_cuts(log: DocumentLog, snapshot: Snapshot) -> WalCrdt:
-    """What a log folds to, if the same is let go at the same places as in a snapshot."""
+def _fold_with_cuts(log: DocumentLog, snapshot: Snapshot) -> tuple[WalCrdt, dict[str, int]]:
+    """What a log folds to, if the same is let go at the same places as in a snapshot; and the
+    highest seq by replica that was folded before the last of them.
+    """
     crdt, cuts = log.fold_on(None), deque(snapshot.cuts)
     seqs: dict[str, int] = {}
     covered: dict[str, int] = {}
@@ -450,8 +454,8 @@ def _fold_with_cuts(log: DocumentLog, snapshot: Snapshot) -> WalCrdt:
         seqs[replica] = max(seqs.get(replica, 0), entry.seq_last)
         crdt.fold_runs(entry.runs)
     for cut in cuts:
-        crdt = _cut(crdt, cut)
-    return crdt
+        crdt, covered = _cut(crdt, cut), seqs
+    return crdt, covered
 
 
 def _cut(crdt: WalCrdt, cut: Cut) -> WalCrdt:
@@ -539,7 +543,8 @@ def _contradicts(
     changes: list[Change] = []
     counter = 0 if is_whole else None
     for entry in tail:
-        if entry.ts <= snapshot.barrier.ts:
+        is_repeated = entry.seq_last <= snapshot.covered.get(entry.replica or "", -1)
+        if entry.ts <= snapshot.barrier.ts or is_repeated:
             # What it inserted may have been removed and let go since.
             continue
         highest = highest_counter(entry.runs)

@@ -156,6 +156,7 @@ class Producer(NamedTuple):
             encryptor=self.source.encryptor,
             profile=self.profile,
             cuts=draft.cuts,
+            covered=None if draft.is_cutting else log.covered,
             note={"over": list(draft.over)} if draft.over else None,
             is_chained=self.is_chained,
             ceiling=log.counter,

@@ -73,6 +73,7 @@ class Snapshot(NamedTuple):
         writer_seq: The highest seq by author that it covers, of those who count so.
         heads: The newest elements by author; empty if the producer names none.
         seqs: The highest seq by replica that it covers; None if the producer does not know all.
+        covered: The highest seq by replica before the newest cut; empty if there is none.
         cuts: Where removed elements were let go, ascending.
         produced_by: The key of the producer.
         document: The stored document.
@@ -84,6 +85,7 @@ class Snapshot(NamedTuple):
     writer_seq: Mapping[str, int]
     heads: Mapping[str, frozenset[Head]]
     seqs: Mapping[str, int] | None
+    covered: Mapping[str, int]
     cuts: Sequence[Cut]
     produced_by: str
     document: dict[str, Any]
@@ -127,6 +129,7 @@ def make_snapshot(
     encryptor: Encryptor,
     profile: Profile,
     cuts: Sequence[Cut] = (),
+    covered: Mapping[str, int] | None = None,
     note: Mapping[str, Any] | None = None,
     is_chained: bool = True,
     ceiling: int = 0,
@@ -144,6 +147,7 @@ def make_snapshot(
         encryptor: Seals the state under the current key epoch.
         profile: Version 1 or packed.
         cuts: Where the state has let go of removed elements, ascending.
+        covered: The highest seq by replica before the last cut; None if that is the snapshot's own.
         note: Further members of `x`.
         is_chained: Whether to add `x`; without it the state is just what peers write.
         ceiling: The highest counter of every element up to `upto_ts`, whether it counts or not.
@@ -171,11 +175,21 @@ def make_snapshot(
             },
             **counted,
             **({"barrier": cuts[-1].ts, "cuts": [list(cut) for cut in cuts]} if cuts else {}),
+            **_gone_on(seqs or {}, covered if cuts else None),
             **(note or {}),
         }
     key = document_key + SNAPSHOT_SUFFIX
     sealed = encryptor.seal(state, SealContext(key, identity.public_key, upto_ts))
     return _sign(key, sealed, upto_ts, writers, identity)
+
+
+def _gone_on(seqs: Mapping[str, int], covered: Mapping[str, int] | None) -> dict[str, Any]:
+    """What was there before a cut of those sessions that went on since."""
+    if covered is None:
+        return {}
+    before = {replica: covered.get(replica, 0) for replica in seqs}
+    gone_on = {replica: seq for replica, seq in before.items() if seq != seqs[replica]}
+    return {"covered": gone_on} if gone_on else {}
 
 
 def make_deletion(
@@ -281,7 +295,8 @@ def _read_deletion(
         # Whatever is not there from now on, whoever wrote it, was deleted.
         crdt.horizon = COUNTER_MAX
     authors, sessions = _split(writers)
-    return Snapshot(crdt, upto_ts, authors, {}, sessions, cuts, producer, document)
+    covered = sessions if cuts else {}
+    return Snapshot(crdt, upto_ts, authors, {}, sessions, covered, cuts, producer, document)
 
 
 def _read_state(
@@ -308,7 +323,8 @@ def _read_state(
     if cuts:
         crdt.horizon = cuts[-1].horizon
     heads = _heads(fields.get("heads", {}))
-    return Snapshot(crdt, upto_ts, writers, heads, seqs, cuts, producer, document, ceiling)
+    covered = _covered(fields.get("covered", {}), seqs or {}) if cuts else {}
+    return Snapshot(crdt, upto_ts, writers, heads, seqs, covered, cuts, producer, document, ceiling)
 
 
 def _split(writers: dict[str, int]) -> tuple[dict[str, int], dict[str, int]]:
@@ -358,6 +374,13 @@ def _counts(value: object, name: str) -> dict[str, int]:
         if not isinstance(writer, str) or type(seq) is not int or not 0 <= seq <= COUNTER_MAX:
             raise MalformedError(_WHAT, f"`{name}` does not count by writer")
     return value
+
+
+def _covered(value: object, seqs: Mapping[str, int]) -> dict[str, int]:
+    gone_on = _counts(value, "covered")
+    if any(seq >= seqs.get(replica, 0) for replica, seq in gone_on.items()):
+        raise MalformedError(_WHAT, "`covered` names a session that has not gone on")
+    return {**seqs, **gone_on}
 
 
 def _heads(value: object) -> dict[str, frozenset[Head]]:
