@@ -28,6 +28,7 @@ from tests.rigged import (
     write_packed,
 )
 from walstore.canon import canonical_bytes
+from walstore.crdt import COUNTER_MAX
 from walstore.crdt.runs import Set
 from walstore.document import (
     Body,
@@ -861,6 +862,45 @@ async def test_a_barrier_that_let_go_of_something_live_is_false() -> None:
     assert reader.snapshot_verdict is SnapshotVerdict.MISMATCH
     assert [type(event) for event in events] == [Rejection]
     assert reader.materialize() == alice.materialize()
+
+
+@pytest.mark.parametrize(
+    ("cut", "member", "counter"),
+    [
+        (False, "maxClock", COUNTER_MAX),
+        (True, "maxClock", COUNTER_MAX),
+        (True, "maxClock", -1),
+        (True, "cuts", COUNTER_MAX - 1),
+        (True, "cuts", 1),
+    ],
+)
+async def test_a_snapshot_at_another_counter_than_its_log_is_false(
+    cut: bool, member: str, counter: int
+) -> None:
+    log, store = RiggedLog(), RiggedSnapshots()
+    alice, bob = await edited(log, store)
+    alice.remove_text("body", 0, 1)
+    await alice.commit()
+    for doc in (alice, bob):
+        await doc.pull()
+    honest = await alice.snapshot(collect=at_end(alice, bob) if cut else None)
+    content = {name: honest[name] for name in ("state", "uptoTs", "writerSeq", "producedBy")}
+    if counter < 0:
+        counter += honest["state"]["x"]["maxClock"]
+    lie = counter if member == "maxClock" else [[honest["uptoTs"], counter]]
+    content["state"]["x"][member] = lie
+    if member == "maxClock":
+        # It stands there twice.
+        content["state"]["packed"][-1] = counter
+    store.document = signed_snapshot(content, ALICE)
+    reader = await opened(
+        log, CAROL, snapshot_store=store, posture="re-derive", on_author_error="skip"
+    )
+    assert reader.snapshot_verdict is SnapshotVerdict.MISMATCH
+    reader.insert_text("body", 0, "on")
+    await reader.commit()
+    await bob.pull()
+    assert bob.text("body").startswith("on")
 
 
 async def test_who_lies_about_the_readers_displaces_what_they_write() -> None:

@@ -428,6 +428,13 @@ def _flaw(log: DocumentLog, snapshot: Snapshot) -> str | None:
         return "the log folds to another state"
     if any(seq > snapshot.covered.get(replica, 0) for replica, seq in covered.items()):
         return "`covered` leaves out what was there before a cut"
+    # Who counts on from there has no clocks left, or some that others take for let go.
+    if snapshot.crdt.counter > crdt.counter:
+        return "`maxClock` is above every clock"
+    if snapshot.cuts and snapshot.crdt.counter < crdt.counter:
+        return "`maxClock` is below a clock"
+    if snapshot.crdt.horizon != crdt.horizon:
+        return "`cuts` name another counter"
     if snapshot.upto_ts != log.checkpoint:
         return "`uptoTs` is no element's"
     if snapshot.seqs is not None:
@@ -459,7 +466,9 @@ def _fold_with_cuts(log: DocumentLog, snapshot: Snapshot) -> tuple[WalCrdt, dict
 
 
 def _cut(crdt: WalCrdt, cut: Cut) -> WalCrdt:
-    rest = WalCrdt() if cut.is_deletion else crdt.collected()
+    if not cut.is_deletion:
+        return crdt.collected()
+    rest = WalCrdt()
     rest.horizon = cut.horizon
     rest.comes_upto, rest.last_coming = crdt.comes_upto, crdt.last_coming
     return rest
