@@ -660,6 +660,32 @@ async def test_a_snapshot_of_a_branch_that_was_left_behind_is_passed_over() -> N
         assert document.text("body") == "abc"
 
 
+@pytest.mark.parametrize("posture", ["trust", "trust-retain-tail", "re-derive"])
+async def test_what_waits_in_a_snapshot_for_somebody_revoked_is_read_in_the_log(
+    posture: str,
+) -> None:
+    elements, snapshots = abc(), RiggedSnapshots()
+    # There is no seventh character of his.
+    run = Insert("body", BOBS, 10, BOBS, 7, "HERE")
+    elements.append(write_packed(BOB, [run], session="s", seq=4, prev=link_of(elements[-1])))
+    log = logged(elements)
+    await (await opened(log, ALICE, snapshot_store=snapshots)).snapshot()
+    # Whoever revokes has read further than the snapshot reaches.
+    last = write_packed(
+        BOB, [Set("title", BOBS, 20, 1)], session="s", seq=5, prev=link_of(elements[-1])
+    )
+    put_in(log, last)
+    counts = await counts_of(log)
+    expected, _ = await reading(log, counts)
+    assert expected.text("body") == "abcHERE"
+    document, events = await reading(log, counts, snapshot_store=snapshots, posture=posture)
+    assert (state_of(document), reasons(events)) == (state_of(expected), [])
+    await document.snapshot()
+    after, _ = await reading(log, counts, snapshot_store=snapshots, posture=posture)
+    assert after.snapshot_verdict.is_believed
+    assert state_of(after) == state_of(expected)
+
+
 async def test_what_never_came_before_a_revocation_is_not_taken_for_lost() -> None:
     elements = abc()
     revoked: dict[str, Counts] = {}

@@ -177,7 +177,7 @@ async def starters_from(
     for element in elements[cut:]:
         put_in(log, element)
     return {
-        f"{posture}, from a snapshot, {is_told=}": await reading(
+        f"{posture}, from a snapshot of {cut}, {is_told=}": await reading(
             log, revoked=known, snapshot_store=snapshots, posture=posture
         )
         for posture in ("trust", "trust-retain-tail", "re-derive")
@@ -206,7 +206,8 @@ async def test_however_it_is_read_what_the_revoked_wrote_is_the_same(
         found = await readers_of(elements, counts, chance)
         if not lies:
             for is_told in (False, True):
-                found |= await starters_from(elements, counts, cut, is_told=is_told)
+                for upto in {cut, chance.randint(1, len(elements))}:
+                    found |= await starters_from(elements, counts, upto, is_told=is_told)
         states: dict[str, list[str]] = {}
         for how, reader in found.items():
             # Who was kept from something knows it.

@@ -51,20 +51,11 @@ def counted_seq(revoked: Revoked, author: str, session: str | None, seq: int) ->
     return seq if counted is None else min(seq, seq_of(counted.get(session or "", 0)))
 
 
-def _waits_in_vain(revoked: Revoked, crdt: WalCrdt, seqs: Mapping[str, int]) -> bool:
-    """Whether something was folded before it was known that what it names does not count: who
-    folds it now puts it elsewhere.
+def _waits_for_any(revoked: Revoked, crdt: WalCrdt) -> bool:
+    """Whether something was folded that waits for somebody who was revoked: who folds it now may
+    know that this does not count, or never comes, and put it elsewhere.
     """
-    for counter, replica in crdt.unmet():
-        author = replica.partition(":")[0]
-        counts = revoked(author)
-        if counts is None:
-            continue
-        if counter > counted_counter(revoked, replica) or all(
-            seqs.get(f"{author}:{session}", 0) >= seq for session, seq in named_in(counts)
-        ):
-            return True
-    return False
+    return any(revoked(replica.partition(":")[0]) is not None for _, replica in crdt.unmet())
 
 
 def named_in(counts: Counts) -> Iterator[tuple[str, int]]:
@@ -85,7 +76,7 @@ def is_overreaching(
         seqs: The highest seq by replica, or by author, that is covered.
         heads: The newest elements by author.
     """
-    if _waits_in_vain(revoked, crdt, seqs):
+    if _waits_for_any(revoked, crdt):
         return True
     for replica, seq in seqs.items():
         author, _, session = replica.partition(":")
