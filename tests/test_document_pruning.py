@@ -20,6 +20,7 @@ from tests.rigged import (
     OfflineError,
     RiggedLog,
     RiggedSnapshots,
+    counter_of,
     document,
     opened,
     put_in,
@@ -28,8 +29,8 @@ from tests.rigged import (
     write_packed,
 )
 from walstore.canon import canonical_bytes
-from walstore.crdt import COUNTER_MAX
-from walstore.crdt.runs import Set
+from walstore.crdt import COUNTER_MAX, Run
+from walstore.crdt.runs import Insert, Remove, Set
 from walstore.document import (
     Body,
     CheckpointTooOldError,
@@ -473,6 +474,34 @@ async def test_what_was_deleted_does_not_come_back_when_it_is_delivered_again(po
     assert alice.materialize() == {}
     reader = await opened(log, CAROL, snapshot_store=store, posture=posture)
     assert reader.materialize() == {}
+
+
+@pytest.mark.parametrize("names", ["removes", "goes on from", "goes on from beyond"])
+async def test_naming_what_comes_next_after_a_deletion_divides_no_readers(names: str) -> None:
+    log, store = RiggedLog(), RiggedSnapshots()
+    alice, _ = await written(log, store)
+    await alice.delete_document()
+    alice.insert_text("body", 0, "ab")
+    await alice.commit()
+    await alice.pull()
+    there = await opened(log, CAROL, snapshot_store=store)
+    # Typed, and not in the log yet.
+    following = counter_of(alice) + 1
+    alice.insert_text("body", 2, "c")
+    hers, his = f"{ALICE.public_key}:{alice.session}", f"{BOB.public_key}:s"
+    run: Run = Remove("body", his, following, hers, following)
+    if names != "removes":
+        ahead = 0 if names == "goes on from" else 100
+        run = Insert("body", his, following + 200, hers, following + ahead, "X")
+    put_in(log, write_packed(BOB, [run]))
+    await alice.pull()
+    alice.insert_text("body", 2, "d")
+    await alice.commit()
+    for doc in (alice, there):
+        await doc.pull()
+    fresh = await opened(log, CAROL, snapshot_store=store)
+    assert state_of(alice) == state_of(there) == state_of(fresh)
+    assert alice.text("body") == there.text("body")
 
 
 async def test_what_was_shown_before_a_deletion_can_still_be_edited() -> None:

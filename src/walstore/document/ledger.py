@@ -20,7 +20,7 @@ from walstore.document.entries import Entries, Entry, Part, Stretch
 from walstore.wire.envelope import counters_of, replica_of
 from walstore.wire.limits import TS_MAX
 
-__all__ = ["Entry", "Highs", "Ledger", "highest_counter"]
+__all__ = ["Entry", "Highs", "Ledger", "highest_counter", "last_named"]
 
 # An element, and the run of it that stamped a clock; or keystrokes, which have no other clocks.
 Owner: TypeAlias = tuple[Entry, Run] | Stretch
@@ -235,6 +235,17 @@ class Highs:
 def highest_counter(runs: Sequence[Run]) -> int:
     """The highest counter in runs, 0 if there are none."""
     return max((counters_of(run)[1] for run in runs), default=0)
+
+
+def last_named(run: Run) -> tuple[str, int]:
+    """The last list element that a run goes on from or removes: replica and counter."""
+    match run:
+        case Insert():
+            return run.after_replica, run.after_counter
+        case Remove():
+            return run.target_replica, run.first_target + run.size - 1
+        case _:
+            return "", 0
 
 
 def _highest(part: Part) -> int:

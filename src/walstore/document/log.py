@@ -39,7 +39,7 @@ from walstore.document.entries import Entries, Entry, Part, Stretch
 from walstore.document.events import NOT_A_WRITER, Event, Fork, Rejection
 from walstore.document.gaps import ROSTER, SequenceTracker, Session
 from walstore.document.keystrokes import Strokes, gather_strokes
-from walstore.document.ledger import Highs, Ledger, highest_counter
+from walstore.document.ledger import Highs, Ledger, highest_counter, last_named
 from walstore.document.ports import RawElement
 from walstore.document.revoked import (
     Before,
@@ -71,6 +71,7 @@ from walstore.wire.element import Element, read_element, read_raw_element
 from walstore.wire.envelope import (
     Envelope,
     Header,
+    counters_of,
     read_header,
     read_packed,
     read_starfish,
@@ -820,6 +821,7 @@ class DocumentLog:
             # Back from the log: now it has its place there.
             entry = own.entry()
             entry.element = element
+            self.is_out_of_order |= self._is_named_early(entry)
         else:
             own, envelope = None, self.open_envelope(element, header)
             seq, runs, message = envelope.author_seq, envelope.runs, envelope.message
@@ -834,6 +836,22 @@ class DocumentLog:
             if isinstance(changes, Changes):
                 changes.close(entry.author, entry.ts)
         return entry
+
+    def _is_named_early(self, own: Entry) -> bool:
+        """Whether something in the log names what only comes with an own element, or after it.
+
+        What is not there after a deletion was deleted, for all who read the log; but here it was
+        there already. Who is honest names nothing that they have not read.
+        """
+        if self.crdt.horizon < COUNTER_MAX or not own.runs:
+            return False
+        replica, counter = own.replica, min(counters_of(run)[0] for run in own.runs)
+        since = takewhile(
+            lambda part: (part.author, part.session) != (own.author, own.session),
+            reversed(self.ledger.entries.parts),
+        )
+        named = (last_named(run) for part in since for run in part.runs)
+        return any(each == replica and last >= counter for each, last in named)
 
     def _note_epoch(self, element: Element) -> None:
         """Note whether the key epoch of an element is over."""
