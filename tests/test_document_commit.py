@@ -43,6 +43,7 @@ from walstore.document import (
     RejectedElementsError,
     Rejection,
     RollbackDetectedError,
+    SessionNameError,
     SessionUsedError,
     SnapshotRefusedError,
     ValueTooLargeError,
@@ -654,7 +655,7 @@ async def test_the_largest_value_that_is_taken_fits(name: str, wire: str, seal: 
     EDITS_OF_ONE_VALUE[name](doc, "x" * size)
     # Many sessions to report as seen, with names as long as they may be, leave it no less room.
     for number in range(70):
-        header = {"session": "\U0001f600" * 120 + str(number), "seq": 1}
+        header = {"session": '"' * 120 + str(number), "seq": 1}
         put_in(log, write_starfish(BOB, [], seq=number + 1, x=header))
     if seal == "plain":
         await doc.pull()
@@ -921,6 +922,13 @@ async def test_a_session_nonce_is_never_used_twice(trace: str, wire: str) -> Non
         await opened(log, session_nonce="0")
     # Another author's session of that name is another session.
     await opened(log, BOB, session_nonce="0")
+
+
+@pytest.mark.parametrize("session", ["", "é", "\n", "s" * 129])
+def test_a_session_that_peers_would_not_read_is_refused_at_once(session: str) -> None:
+    with pytest.raises(SessionNameError) as refused:
+        document(RiggedLog(), session_nonce=session)
+    assert refused.value.session == session
 
 
 async def test_two_sessions_of_one_author_never_share_a_clock() -> None:

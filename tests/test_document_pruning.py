@@ -16,6 +16,7 @@ from tests.rigged import (
     ALICE,
     BOB,
     CAROL,
+    KEY,
     MALLORY,
     OfflineError,
     RiggedLog,
@@ -46,7 +47,9 @@ from walstore.document import (
 )
 from walstore.document.ports import RawElement
 from walstore.errors import TransportError
+from walstore.relay.checking import check_snapshot
 from walstore.relay.log import covers
+from walstore.relay.session import PutWhole
 from walstore.sealed import ContentKeys, NativeEncryptor
 from walstore.signed import Identity
 
@@ -378,6 +381,60 @@ async def test_a_snapshot_that_counts_a_session_wrongly_is_false() -> None:
         log, CAROL, snapshot_store=store, posture="re-derive", on_author_error="skip"
     )
     assert reader.snapshot_verdict is SnapshotVerdict.MISMATCH
+
+
+@pytest.mark.parametrize(
+    ("session", "is_taken"),
+    [
+        ("0", True),
+        (" ~", True),
+        ('"\\', True),
+        ("a:b", True),
+        ("s" * 128, True),
+        ("s" * 129, False),
+        ("é", False),
+        ("a\u200bb", False),
+        ("\n", False),
+        ("\ud800", False),
+    ],
+)
+async def test_whatever_a_session_is_called_a_relay_takes_what_is_signed_over_it(
+    session: str, is_taken: bool
+) -> None:
+    log, store = RiggedLog(), RiggedSnapshots()
+    runs: list[Run] = [Set("x", f"{BOB.public_key}:{session}", 1, 7)]
+    put_in(log, write_packed(BOB, runs, session=session))
+    reader = await opened(log, ALICE, on_author_error="skip")
+    assert reader.field("x") == (7 if is_taken else None)
+    # Nothing is signed over what is refused, but for what is of the revoked.
+    revoked = {} if is_taken else {BOB.public_key: dict[str, int]()}
+    alice = await opened(
+        log, ALICE, snapshot_store=store, revoked=revoked.get, on_author_error="skip"
+    )
+    assert_a_relay_takes(await alice.snapshot())
+    assert_a_relay_takes(await alice.delete_document())
+
+
+@pytest.mark.parametrize(("session", "seq"), [("s", 0), ("\n", 1), ("\ud800", 1), ("", 1)])
+async def test_no_producer_has_others_sign_counts_that_no_relay_takes(
+    session: str, seq: int
+) -> None:
+    log, store = RiggedLog(), RiggedSnapshots()
+    alice, _ = await written(log, store)
+    honest = await alice.snapshot()
+    seqs = {**honest["writerSeq"], f"{BOB.public_key}:{session}": seq}
+    state = {**honest["state"], "x": {**honest["state"]["x"], "seqs": seqs}}
+    content = {"uptoTs": 5, "writerSeq": {}, "producedBy": ALICE.public_key}
+    store.document = signed_snapshot({"state": state, **content}, ALICE)
+    carol = await opened(log, CAROL, snapshot_store=store, on_author_error="skip")
+    carol.set_field("y", 1)
+    await carol.commit()
+    await carol.pull()
+    assert_a_relay_takes(await carol.snapshot())
+
+
+def assert_a_relay_takes(snapshot: dict[str, Any]) -> None:
+    check_snapshot(PutWhole("", KEY, None, canonical_bytes(snapshot)))
 
 
 # ── deleted documents ──────────────────────────────────────────────────────────────────

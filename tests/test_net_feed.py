@@ -105,9 +105,15 @@ async def write(peer: WebSocketTransport, n: int, who: Identity = ALICE, key: st
     return await peer.append(key, body({"n": n}, who, key))
 
 
-async def put(peer: WebSocketTransport, key: str, upto_ts: int, state: Any = None) -> str:
+async def put(
+    peer: WebSocketTransport,
+    key: str,
+    upto_ts: int,
+    state: Any = None,
+    writer_seq: dict[str, int] | None = None,
+) -> str:
     """Make a snapshot the current one; its revision."""
-    text = snapshot_text(ALICE, key, upto_ts=upto_ts, state=state)
+    text = snapshot_text(ALICE, key, upto_ts=upto_ts, state=state, writer_seq=writer_seq)
     stored = await peer.read(f"{key}__snapshot")
     document: Any = parse(text)
     await peer.write(f"{key}__snapshot", document, None if stored is None else stored.revision)
@@ -590,6 +596,20 @@ async def test_a_large_snapshot_is_fetched_by_its_revision() -> None:
         assert await peer.snapshot_by_revision(DOC, event.id) == large
         assert await peer.snapshot_by_revision(DOC, "ab" * 32) is None
         assert await peer.snapshot_by_revision("notes/b", event.id) is None
+
+
+async def test_how_many_sessions_a_snapshot_counts_is_limited_by_nothing_but_their_size() -> None:
+    sessions = [f"{ALICE.public_key}:{number:032x}" for number in range(45_000)]
+    many, too_many = dict.fromkeys(sessions[:40_000], 1), dict.fromkeys(sessions, 1)
+    async with one_peer() as (_, peer):
+        ts = await write(peer, 1)
+        revision = await put(peer, DOC, ts, writer_seq=many)
+        _, snapshots = await peer.bootstrap()
+        for events in (peer.changes(kinds=["snapshot"]), snapshots, peer.find([revision])):
+            (event,) = [event async for event in events]
+            assert event.vc == many
+        with pytest.raises(RelayRefusalError, match="exceeds"):
+            await put(peer, DOC, ts, writer_seq=too_many)
 
 
 # ── hostile relays ─────────────────────────────────────────────────────────────────────

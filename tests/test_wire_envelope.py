@@ -117,13 +117,18 @@ EDITS = st.lists(
 )
 LINKS = st.text("0123456789abcdef", min_size=64, max_size=64)
 COUNTS = st.integers(1, COUNTER_MAX)
-SESSIONS = st.text(min_size=1, max_size=limits.SESSION_SIZE_MAX)
+NAMES_OF_ANY = st.text(min_size=1, max_size=limits.SESSION_SIZE_MAX)
+SESSIONS = st.text(
+    st.characters(min_codepoint=0x20, max_codepoint=0x7E),
+    min_size=1,
+    max_size=limits.SESSION_SIZE_MAX,
+)
 HEADERS = st.builds(
     Header,
     SESSIONS,
     COUNTS,
     st.none() | LINKS,
-    st.dictionaries(SESSIONS, COUNTS, max_size=limits.SEEN_SESSIONS_MAX),
+    st.dictionaries(NAMES_OF_ANY, COUNTS, max_size=limits.SEEN_SESSIONS_MAX),
 )
 
 
@@ -305,6 +310,18 @@ def test_session_size_max_is_refused_on_read(profile: Profile) -> None:
             assert "session" in refusal(profile, data)
 
 
+@pytest.mark.parametrize(
+    "session", ["", "\n", "\x7f", "é", "a\u200bb", "\u0378", "\ud800", 7, None]
+)
+@every_profile
+def test_a_session_of_characters_that_not_all_can_show_is_refused(
+    profile: Profile, session: Any
+) -> None:
+    header = HEADER._replace(session=session)
+    runs = runs_of([("set", "r", 1)], f"{AUTHOR.public_key}:{session}")
+    assert "session" in refusal(profile, write(profile, runs, header, PLAIN))
+
+
 @pytest.mark.parametrize("kind", ["anchor", "target", "seen"])
 @every_profile
 def test_replica_size_max_is_refused_on_read(profile: Profile, kind: str) -> None:
@@ -417,6 +434,7 @@ def test_ts_ahead_ms_max_is_refused_on_read_and_leaves_the_cursor_alone() -> Non
 FRAME_LIMITS = (
     "CHALLENGE_",
     "CHANGES_",
+    "COUNTS_",
     "DOCUMENT_KEY_",
     "EVENTS_",
     "FRAME_",

@@ -115,6 +115,8 @@ def test_where_the_count_breaks_another_typing_begins(second: bytes) -> None:
         write([Remove("t", f"{AUTHOR}:s", 2, f"{AUTHOR}:s", 1, 2)], seq=2),
         typed(2, "b", seq=2, seen={"other:s": 1}),
         typed(2, "b", seq=2, session="x" * (SESSION_SIZE_MAX + 1)),
+        typed(2, "b", seq=2, session="é"),
+        typed(2, "b", seq=2, session="\x7f"),
         typed(2, "b", seq=2, prev="0f"),
         typed(10**15, "b", seq=2),
         typed(2, "b", seq=10**15),

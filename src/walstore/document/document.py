@@ -32,6 +32,7 @@ from walstore.document.faults import (
     RejectedElementsError,
     RollbackDetectedError,
     SequenceGapError,
+    SessionNameError,
     SessionUsedError,
     SnapshotMismatchError,
     SnapshotRefusedError,
@@ -93,7 +94,7 @@ from walstore.sealed.encryptor import Encryptor, PlainEncryptor
 from walstore.signed.identity import Identity
 from walstore.signed.roster import Counts, counted_in
 from walstore.wire.element import Element
-from walstore.wire.envelope import Profile
+from walstore.wire.envelope import Profile, is_session
 from walstore.wire.limits import TS_MAX
 
 Keys = Collection[str] | Callable[[str], bool]
@@ -189,7 +190,12 @@ class WalDocument:
             journal: Where edits are kept until they are in the log, across processes.
             pool: Threads to verify signatures with.
             now_ms: The time in milliseconds since 1970; the system's if left out.
+
+        Raises:
+            SessionNameError: A session cannot be called so.
         """
+        if session_nonce is not None and not is_session(session_nonce):
+            raise SessionNameError(session_nonce)
         self.document_key = document_key
         self.session = secrets.token_hex(16) if session_nonce is None else session_nonce
         self._is_session_given = session_nonce is not None

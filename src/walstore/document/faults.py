@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from walstore.document.events import Gap, Rejection
 from walstore.document.ports import ElementRefusedError
 from walstore.errors import PeerError, UsageError
+from walstore.wire.limits import SESSION_SIZE_MAX
 
 
 class NotOpenError(UsageError):
@@ -22,6 +23,17 @@ class SessionUsedError(UsageError):
     def __init__(self, session: str) -> None:
         super().__init__(
             f"the session nonce {session!r} was used before; leave it out for a new one"
+        )
+        self.session = session
+
+
+class SessionNameError(UsageError):
+    """Nothing that peers would read can be written in a session that is called so."""
+
+    def __init__(self, session: str) -> None:
+        super().__init__(
+            f"the session nonce {session!r} is not 1 to {SESSION_SIZE_MAX} characters of ASCII that"
+            " can be shown; leave it out for a new one"
         )
         self.session = session
 

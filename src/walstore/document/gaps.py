@@ -210,7 +210,7 @@ class SequenceTracker:
         return {
             f"{author}:{session}": seq
             for author, session, seq in self.sessions()
-            if session is not None
+            if session is not None and seq
         }
 
     def gaps(self, count_max: int | None = None) -> list[Gap]:

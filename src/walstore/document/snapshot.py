@@ -29,7 +29,7 @@ from walstore.sealed.encryptor import Encryptor, SealContext
 from walstore.signed.author import sign_document, verify_document
 from walstore.signed.chain import Head
 from walstore.signed.identity import Identity
-from walstore.wire.envelope import Profile
+from walstore.wire.envelope import Profile, is_counted_writer
 from walstore.wire.limits import SESSION_SIZE_MAX, TS_MAX
 
 _WHAT = "snapshot"
@@ -371,7 +371,7 @@ def _counts(value: object, name: str) -> dict[str, int]:
     if not isinstance(value, dict):
         raise MalformedError(_WHAT, f"`{name}` is not an object")
     for writer, seq in value.items():
-        if not isinstance(writer, str) or type(seq) is not int or not 0 <= seq <= COUNTER_MAX:
+        if not is_counted_writer(writer) or type(seq) is not int or not 0 <= seq <= COUNTER_MAX:
             raise MalformedError(_WHAT, f"`{name}` does not count by writer")
     return value
 

@@ -19,15 +19,12 @@ from walstore.errors import UsageError
 from walstore.net.faults import NotAdmittedError, RelayFaultError
 from walstore.net.reasons import reason_of_system
 from walstore.signed.auth import relay_address
-from walstore.wire.limits import FRAME_BYTES_MAX
+from walstore.wire.limits import FRAME_OF_RELAY_BYTES_MAX
 
 # A connection that says nothing is dead after at most twice this.
 _PING_S = 10
 _OPEN_S = 10
 _CLOSE_S = 2
-
-# A page of elements, and one that made it pass its size.
-_MESSAGE_BYTES_MAX = 2 * FRAME_BYTES_MAX
 
 # Messages that have come and were not looked at yet; then the relay has to wait.
 _MESSAGES_MAX = 8
@@ -101,7 +98,7 @@ def websocket_connect(*, compression: bool | None = None) -> Connect:
         return _Dialled(
             url,
             compression="deflate" if is_offered else None,
-            max_size=_MESSAGE_BYTES_MAX,
+            max_size=FRAME_OF_RELAY_BYTES_MAX,
             max_queue=_MESSAGES_MAX,
             open_timeout=_OPEN_S,
             close_timeout=_CLOSE_S,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any
 
 from walstore.canon import canonical_bytes, parse
 from walstore.crdt import COUNTER_MAX
@@ -19,16 +18,9 @@ from walstore.relay.session import RESERVED_SUFFIX, PutWhole
 from walstore.signed.author import Domain, SigningFrame, verify_bytes, verify_document
 from walstore.signed.chain import link
 from walstore.wire.element import read_raw_element
+from walstore.wire.envelope import is_counted_writer
 from walstore.wire.frames import Append
-from walstore.wire.limits import TS_MAX
-
-# Writers, or sessions of writers, that one snapshot can count.
-SNAPSHOT_WRITERS_MAX = 10_000
-
-# What they may take as text: the changes feed shows it beside the snapshot, in one message.
-_WRITERS_BYTES_MAX = 3 * 2**19
-
-_WRITER_SIZE_MAX = 256
+from walstore.wire.limits import COUNTS_BYTES_MAX, TS_MAX
 
 
 def check_element(frame: Append) -> NewElement:
@@ -81,20 +73,15 @@ def check_snapshot(order: PutWhole) -> NewSnapshot:
 
 
 def _vector_clock(value: object) -> dict[str, int]:
-    if not isinstance(value, dict) or len(value) > SNAPSHOT_WRITERS_MAX:
-        raise MalformedError("snapshot", "`writerSeq` is not an object of a bearable size")
+    if not isinstance(value, dict):
+        raise MalformedError("snapshot", "`writerSeq` is not an object")
     for writer, seq in value.items():
-        if not _counts(writer, seq):
+        if not is_counted_writer(writer) or type(seq) is not int or not 1 <= seq <= COUNTER_MAX:
             raise MalformedError("snapshot", "`writerSeq` does not count by writer, from 1")
-    if len(canonical_bytes(value)) > _WRITERS_BYTES_MAX:
-        raise MalformedError("snapshot", f"`writerSeq` exceeds {_WRITERS_BYTES_MAX} bytes")
+    # How many sessions a document has had is no fault of whoever counts them; what takes room is.
+    if len(canonical_bytes(value)) > COUNTS_BYTES_MAX:
+        raise MalformedError("snapshot", f"`writerSeq` exceeds {COUNTS_BYTES_MAX} bytes")
     return value
-
-
-def _counts(writer: Any, seq: Any) -> bool:
-    # Databases and peers refuse some of the characters that cannot be shown; no writer needs them.
-    is_writer = 1 <= len(writer) <= _WRITER_SIZE_MAX and writer.isprintable()
-    return is_writer and type(seq) is int and 1 <= seq <= COUNTER_MAX
 
 
 @lru_cache(maxsize=1024)

@@ -30,7 +30,8 @@ from walstore.sealed.outcomes import UnreadableError
 from walstore.signed.author import sign_bytes, verify_bytes
 from walstore.signed.encoding import decode_public_key
 from walstore.signed.identity import Identity
-from walstore.wire.limits import PRESENCE_BYTES_MAX, SESSION_SIZE_MAX
+from walstore.wire.envelope import is_session
+from walstore.wire.limits import PRESENCE_BYTES_MAX
 
 # What somebody may say, before it is sealed: with seal, signature and an ordinary document key it
 # still fits what relays pass on.
@@ -186,7 +187,7 @@ def read_header(value: object) -> Header | Drop:
     author, session = members["author"], members["session"]
     if type(members["v"]) is not int or members["v"] != _VERSION:
         return Drop.MALFORMED
-    if decode_public_key(author) is None or not _is_session(session):
+    if decode_public_key(author) is None or not is_session(session):
         return Drop.MALFORMED
     if not _is_count(members["at"]) or not _is_count(members["count"]):
         return Drop.MALFORMED
@@ -271,10 +272,6 @@ def _is_name(value: object) -> bool:
     if type(value) is not str or not 0 < len(value) <= NAME_SIZE_MAX:
         return False
     return value.translate(_JOINERS).isprintable()
-
-
-def _is_session(value: object) -> bool:
-    return type(value) is str and 0 < len(value) <= SESSION_SIZE_MAX and value.isprintable()
 
 
 def _is_count(value: object) -> bool:

@@ -14,13 +14,15 @@
   take the element all the same.
 - In packed ops the empty replica id stands for the author's own, `<author>:<session>`.
 - An envelope is checked whole: one flaw and nothing of it is used.
+- What a session can be called is one rule for writers, readers and relays, which are shown counts
+  by session: a name that only some of them took would end the snapshots of its document.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeGuard, cast
 
 from walstore.crdt import pack_ops, to_ops, to_runs, unpack_ops
 from walstore.crdt.clock import COUNTER_MAX, REPLICA_SIZE_MAX
@@ -80,6 +82,23 @@ class Envelope(NamedTuple):
     message: str | None = None
 
 
+def is_session(value: object) -> TypeGuard[str]:
+    """Whether something can name a session: 1 to 128 characters of ASCII that can be shown.
+
+    Databases and peers refuse some of the characters that cannot be shown, and which others can is
+    not the same in every version of Unicode.
+    """
+    if type(value) is not str or not 0 < len(value) <= SESSION_SIZE_MAX:
+        return False
+    return value.isascii() and value.isprintable()
+
+
+def is_counted_writer(name: str) -> bool:
+    """Whether something can name a writer in counts: an author, or a replica `author:session`."""
+    author, colon, session = name.partition(":")
+    return is_session(author) and (not colon or is_session(session))
+
+
 def read_header(data: Mapping[str, Any]) -> Header | None:
     """What an element says outside the seal.
 
@@ -90,8 +109,8 @@ def read_header(data: Mapping[str, Any]) -> Header | None:
     if not isinstance(fields, dict) or "session" not in fields:
         return None
     session, prev, seen = fields["session"], fields.get("prev"), fields.get("seen", {})
-    if not isinstance(session, str) or not 0 < len(session) <= SESSION_SIZE_MAX:
-        raise MalformedError(_WHAT, "the session is not a short text")
+    if not is_session(session):
+        raise MalformedError(_WHAT, "the session is not a short text of ASCII that can be shown")
     if prev is not None and not (isinstance(prev, str) and len(prev) == 64):
         raise MalformedError(_WHAT, "`prev` is not a link")
     if not isinstance(seen, dict) or len(seen) > SEEN_SESSIONS_MAX:

@@ -24,6 +24,9 @@ from walstore.errors import MalformedError
 from walstore.wire.envelope import Header
 from walstore.wire.limits import SESSION_SIZE_MAX
 
+# What a session is called, but for what has to be escaped.
+_SESSION = rf"[ !#-\[\]-~]{{1,{SESSION_SIZE_MAX}}}+"
+
 # Fifteen digits are below 2^53 whatever they are, even with the size of an element added to them.
 _COUNT = r"[1-9][0-9]{0,14}+"
 
@@ -35,7 +38,7 @@ def _shape(character: str, text: str) -> str:
         rf'0,"({character}*+)",0,({_COUNT}),0,(0|{_COUNT}),"({text})"'
         rf'|1,"({character}*+)",0,({_COUNT}),0,({_COUNT})'
         rf')\]\]\}},(?:"prev":"({character}{{64}})",)?'
-        rf'"seq":({_COUNT}),"session":"({character}{{1,{SESSION_SIZE_MAX}}}+)","v":2\}}'
+        rf'"seq":({_COUNT}),"session":"({_SESSION})","v":2\}}'
     )
 
 

@@ -45,7 +45,7 @@ TS_AHEAD_MS_MAX = 2 * 24 * 3600 * 1000
 # without a bound, one hostile op would use up all counters there are.
 COUNTER_JUMP_MAX = 2**32
 
-# Session nonces are 32 hex digits; others' are free text, but not without end.
+# Session nonces are 32 hex digits; others' are other text, but not without end.
 SESSION_SIZE_MAX = 128
 
 # The id of an element: a counter, an at sign and a replica.
@@ -72,6 +72,13 @@ FRAME_BRACKETS_MAX = 2**14
 
 # A snapshot's text, in all its pieces. The state of a book is a few MiB.
 SNAPSHOT_BYTES_MAX = 64 * 2**20
+
+# What a snapshot counts, by writer, as text: some 40,000 sessions. The changes feed shows it beside
+# the snapshot, in one message.
+COUNTS_BYTES_MAX = 4 * 2**20
+
+# One message of a relay: a page of elements and one that made it pass its size, or such counts.
+FRAME_OF_RELAY_BYTES_MAX = COUNTS_BYTES_MAX + FRAME_BYTES_MAX
 
 # One piece of a snapshot's text, in characters: at six bytes each, escaped, it still fits a frame.
 SNAPSHOT_PIECE_SIZE = 2**17

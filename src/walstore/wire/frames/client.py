@@ -39,6 +39,7 @@ from walstore.wire.frames.fields import (
 )
 from walstore.wire.limits import (
     CHANGES_MAX,
+    FRAME_BYTES_MAX,
     PRESENCE_BYTES_MAX,
     PULL_ELEMENTS_MAX,
     REQUEST_IDS_MAX,
@@ -284,7 +285,7 @@ _BEFORE_DATA = re.compile(rb"""\s*+\[\s*+"APPEND"\s*+(?:,%b){6}+,(?=\{)""" % SCA
 
 def _read_around_data(text: bytes) -> tuple[str, list[Any]] | None:
     """The verb and members of an APPEND, with where its data begin in the place of these."""
-    check_size(text)
+    check_size(text, FRAME_BYTES_MAX * 2)
     before = _BEFORE_DATA.match(text)
     if before is None:
         return None

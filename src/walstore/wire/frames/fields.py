@@ -13,7 +13,7 @@ from walstore.wire.frames.codes import Code, FrameError
 from walstore.wire.limits import (
     DOCUMENT_KEY_SIZE_MAX,
     FRAME_BRACKETS_MAX,
-    FRAME_BYTES_MAX,
+    FRAME_OF_RELAY_BYTES_MAX,
     RECORD_BYTES_MAX,
     RECORD_NAME_SIZE_MAX,
     REF_SIZE_MAX,
@@ -56,8 +56,8 @@ def read_plain_array(text: bytes) -> tuple[str, list[Any]]:
         raise FrameError(Code.MALFORMED, "not JSON") from error
 
 
-def check_size(text: bytes) -> None:
-    if len(text) > FRAME_BYTES_MAX * 2:
+def check_size(text: bytes, bytes_max: int = FRAME_OF_RELAY_BYTES_MAX) -> None:
+    if len(text) > bytes_max:
         raise FrameError(Code.TOO_LARGE, f"{len(text)} bytes in one frame")
 
 
