@@ -36,6 +36,10 @@ def invited(roster: Roster, who: Identity, *roles: str, now_ms: int = NOW_MS) ->
     return roster.with_member(ANNA, Card.of(who), roles, counted={}, now_ms=now_ms)
 
 
+def public_key(number: int) -> str:
+    return Identity.from_seed(number.to_bytes(32, "big")).public_key
+
+
 def first() -> Roster:
     return new_roster(ANNA, KEY, now_ms=NOW_MS)
 
@@ -190,12 +194,48 @@ def test_nobody_becomes_irrevocable_by_opening_many_sessions() -> None:
     assert all(counted[session] == seq for session, seq in kept.items())
 
 
+def full_of_sessions() -> Roster:
+    """A roster that Ben has filled, and Carl is in."""
+    roster = invited(invited(first(), BEN, "write"), CARL, "write")
+    counted = {f"{number:032x}": Counted(1, "ab" * 32, 5) for number in range(5_000)}
+    return roster.without(ANNA, BEN.public_key, counted=counted, now_ms=NOW_MS)
+
+
+def test_who_fills_a_roster_takes_nothing_from_those_who_leave_later() -> None:
+    roster = full_of_sessions()
+    assert len(roster.text) > ROSTER_BYTES_MAX * 3 // 4
+    left = {}
+    for number in range(100, 130):
+        who = Identity.from_seed(bytes([number]) * 32)
+        roster = invited(roster, who, "write")
+        left[who.public_key] = {
+            f"{session:032x}": Counted(400, "cd" * 32, 9000) for session in range(30)
+        }
+        roster = roster.without(ANNA, who.public_key, counted=left[who.public_key], now_ms=NOW_MS)
+    assert all(roster.counted_of(key) == counted for key, counted in left.items())
+    counted = roster.counted_of(BEN.public_key)
+    assert counted is not None
+    assert len(counted) > 500
+
+
+def test_who_fills_a_roster_keeps_nobody_out() -> None:
+    member = {"roles": ["read"], "kem": BEN.kem_public_key}
+    members = {public_key(number): member for number in range(10, 1000)}
+    counted = {f"{session:032x}": [1, "ab" * 32, 5] for session in range(965)}
+    text = signed(members=members, revoked={public_key(9): counted, public_key(8): {"s": 3}})
+    roster = read_roster(text, document=KEY, owner=ANNA.public_key)
+    assert ROSTER_BYTES_MAX - 200 < len(roster.text) <= ROSTER_BYTES_MAX
+    after = invited(roster, CARL, "write")
+    assert after.may_write(CARL.public_key)
+    assert after.counted_of(public_key(8)) == {"s": 3}
+    kept = after.counted_of(public_key(9))
+    assert kept is not None
+    assert 800 < len(kept) < len(counted)
+
+
 def test_a_full_roster_takes_nobody_in() -> None:
     members = {
-        Identity.from_seed(number.to_bytes(32, "big")).public_key: {
-            "roles": ["read"],
-            "kem": BEN.kem_public_key,
-        }
+        public_key(number): {"roles": ["read"], "kem": BEN.kem_public_key}
         for number in range(10, 1657)
     }
     roster = read_roster(signed(members=members), document=KEY, owner=ANNA.public_key)

@@ -15,6 +15,8 @@
 - A seq can be used again, a link cannot: an element counts only if a link that is named is its own,
   or leads back to it. Links are named of those sessions that no other goes on from. Older rosters
   name nothing but the seq.
+- Where there is no room for all that counts, whoever of the revoked takes most of it gives way: who
+  has opened many sessions fills a roster, and that must not cost others what they wrote.
 - Whoever is made a writer again is trusted again, with everything that was written meanwhile.
 """
 
@@ -187,7 +189,7 @@ class Roster:
         Raises:
             MemberRefusedError: They are the owner, a key is unusable, or a role is none that can be
                 given here.
-            RosterTooLargeError: There is no room.
+            RosterTooLargeError: There is no room, though nothing of the revoked counted.
         """
         member = Member(read_roles(roles), card.kem_public_key)
         if card.public_key == self.owner:
@@ -205,10 +207,6 @@ class Roster:
     def without(self, identity: Identity, key: str, *, counted: Counts, now_ms: int) -> Roster:
         """The roster without a key; itself if it was revoked before.
 
-        Where not all sessions find room, those with the fewest elements count no longer; those
-        whose links lead to the others stay longest. Nobody makes himself irrevocable by opening
-        many.
-
         Args:
             identity: The owner.
             key: Whose roles end.
@@ -217,21 +215,13 @@ class Roster:
 
         Raises:
             MemberRefusedError: The key is no member's.
-            RosterTooLargeError: There is no room even so.
+            RosterTooLargeError: There is no room, though nothing of the revoked counted.
         """
         if key not in self.members and key not in self.revoked:
             raise MemberRefusedError("only a member can be revoked, and the owner is none")
         members = {each: member for each, member in self.members.items() if each != key}
-        kept = dict(self.revoked.get(key, counted))
-        while True:
-            try:
-                revoked = {**self.revoked, key: kept}
-                return self._succeeded(identity, members, revoked, now_ms)
-            except RosterTooLargeError:
-                if not kept:
-                    raise
-                fullest = sorted(kept, key=lambda session: (*_worth(kept[session]), session))
-                kept = {session: kept[session] for session in fullest[: len(kept) // 2]}
+        revoked = {**self.revoked, key: self.revoked.get(key, counted)}
+        return self._succeeded(identity, members, revoked, now_ms)
 
     def _succeeded(
         self,
@@ -242,14 +232,22 @@ class Roster:
     ) -> Roster:
         if members == self.members and revoked == self.revoked:
             return self
-        return _signed(
-            identity,
-            document=self.document,
-            version=self.version + 1,
-            at_ms=max(now_ms, self.at_ms + 1),
-            members=members,
-            revoked=revoked,
-        )
+        kept = dict(revoked)
+        while True:
+            try:
+                return _signed(
+                    identity,
+                    document=self.document,
+                    version=self.version + 1,
+                    at_ms=max(now_ms, self.at_ms + 1),
+                    members=members,
+                    revoked=kept,
+                )
+            except RosterTooLargeError:
+                most = max(kept, key=lambda key: (_size_of(kept[key]), key), default=None)
+                if most is None or not kept[most]:
+                    raise
+                kept[most] = _fewer(kept[most])
 
 
 def new_roster(identity: Identity, document: str, *, now_ms: int) -> Roster:
@@ -408,6 +406,19 @@ def _integer(value: object, what: str, smallest: int) -> int:
     if type(value) is not int or not smallest <= value <= INTEGER_MAX:
         raise RosterRefusedError(f"{what} is not an integer from {smallest} on")
     return value
+
+
+def _size_of(counts: Counts) -> int:
+    return len(canonical_text(counts_json(counts)))
+
+
+def _fewer(counts: Counts) -> Counts:
+    """What counts of somebody, but for an eighth of the sessions: those with the fewest elements.
+
+    Those whose links lead to the others stay longest.
+    """
+    fullest = sorted(counts, key=lambda session: (*_worth(counts[session]), session))
+    return {session: counts[session] for session in fullest[: len(counts) * 7 // 8]}
 
 
 def _worth(counted: int | Counted) -> tuple[bool, int]:
