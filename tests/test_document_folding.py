@@ -25,6 +25,7 @@ from tests.folding_logs import (
 from tests.rigged import (
     ALICE,
     BOB,
+    CAROL,
     KEY,
     MALLORY,
     MEMBERS,
@@ -37,8 +38,10 @@ from tests.rigged import (
     spoiled,
     state_of,
     write_packed,
+    write_starfish,
 )
 from walstore.canon import canonical_text
+from walstore.crdt import to_ops
 from walstore.crdt.packed_state import StateTooLargeError
 from walstore.crdt.runs import Insert, Set
 from walstore.document import WalDocument
@@ -47,7 +50,7 @@ from walstore.document.ports import RawElement
 from walstore.document.snapshot import Snapshot, read_snapshot
 from walstore.sealed.encryptor import PlainEncryptor
 from walstore.sealed.keys import ContentKeys
-from walstore.signed.roster import Counted
+from walstore.signed.roster import Counted, Counts
 from walstore.wire.limits import COUNTER_JUMP_MAX
 
 untimed = settings(deadline=None)
@@ -452,6 +455,28 @@ async def test_what_was_written_above_a_jump_of_the_revoked_is_the_same_however_
     assert (whole.value, whole.elements, whole.rejected) == ({"x": 3}, 3, 4)
     for cuts in ([1], [2], [4], [6], [1, 3, 5], [1, 2, 3, 4, 5, 6]):
         hold_together(in_parts(items, cuts, rules), whole)
+
+
+async def test_what_waits_for_the_revoked_without_links_is_the_same_however_it_is_cut() -> None:
+    bob, carol = f"{BOB.public_key}:s", f"{CAROL.public_key}:k"
+    typed = [
+        [Insert("body", bob, 1, "", 0, "a")],
+        [Insert("other", bob, 3, "", 0, "o"), Insert("body", bob, 4, bob, 1, "b")],
+    ]
+    # What it names is in another list, so it never comes.
+    behind = write_packed(CAROL, [Insert("body", carol, 5, bob, 3, "X")], session="k")
+    elements = [write_starfish(BOB, to_ops(runs), seq=seq) for seq, runs in enumerate(typed, 1)]
+    counts: Counts = {"": 2, "s": Counted(0, None, 4)}
+    rules = replace(RULES, revoked={BOB.public_key: counts}.get, writers_id="2")
+    for order in permutations([*elements, behind]):
+        log = RiggedLog()
+        for element in order:
+            put_in(log, element)
+        items = [raw(each) for each in log.elements]
+        whole = at_once(items, rules)
+        assert sorted(whole.value["body"]) == ["X", "a", "b"]
+        for cuts in ([1], [2], [1, 2]):
+            hold_together(in_parts(items, cuts, rules), whole)
 
 
 async def test_without_an_identity_there_is_a_value_and_no_state() -> None:

@@ -51,6 +51,7 @@ from walstore.sealed.encryptor import PlainEncryptor
 from walstore.sealed.outcomes import SealRejectedError
 from walstore.signed.chain import Head
 from walstore.signed.identity import Identity
+from walstore.signed.roster import seq_of
 from walstore.wire.envelope import Profile
 
 __all__ = ["FoldRules", "Folded", "ReadAgain", "fold", "kept_sharing"]
@@ -186,8 +187,20 @@ class _Fold:
         Raises:
             NotEnoughError: Something does.
         """
-        if self._log.is_met_by(part):
+        if self._log.is_met_by(part) or not self._waited_for().isdisjoint(
+            each.author for each in part
+        ):
             raise NotEnoughError("something of somebody revoked has come that was waited for")
+
+    def _waited_for(self) -> set[str]:
+        """The revoked whom something waits for, and no links tell what still counts of them."""
+        log = self._log
+        return {
+            author
+            for author in {replica.partition(":")[0] for _, replica in log.crdt.unmet()}
+            if (counts := self._rules.revoked(author)) is not None
+            and not log.tracker.has_all(author, None, seq_of(counts.get("", 0)))
+        }
 
     def read(
         self, part: Sequence[RawElement], noticed: list[Rejection], identity: Identity | None
