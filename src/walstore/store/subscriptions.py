@@ -27,7 +27,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from walstore.errors import UsageError
 from walstore.store.batch import Batch
-from walstore.store.change import Change, ReadState
+from walstore.store.change import Change, Elements, ReadState, Splices
 from walstore.store.change_stream import ChangeStream, Feed
 from walstore.store.paths import PathIndex, Pattern
 from walstore.store.references import name_of
@@ -156,7 +156,7 @@ class Hub:
         """
         pattern = pattern if isinstance(pattern, Pattern) else Pattern(pattern)
         self._queue_held()
-        waiting = ChangeQueue(self.read, buffer=BUFFER_DEFAULT, is_strict=False)
+        waiting = ChangeQueue(self._read_list, buffer=BUFFER_DEFAULT, is_strict=False)
         subscription = Subscription(
             self, fn, waiting, name=name_of(fn, pattern.text), owner=owner, on_error=on_error
         )
@@ -189,7 +189,7 @@ class Hub:
             raise UsageError(f"overflow is 'coalesce' or 'error', not {overflow!r}")
         pattern = pattern if isinstance(pattern, Pattern) else Pattern(pattern)
         self._queue_held()
-        waiting = ChangeQueue(self.read, buffer=buffer, is_strict=overflow == "error")
+        waiting = ChangeQueue(self._read_list, buffer=buffer, is_strict=overflow == "error")
         feed = Feed(self, waiting)
         self._add(feed, pattern)
         return ChangeStream(feed)
@@ -320,6 +320,19 @@ class Hub:
             held, told = self._held.merged(), self._held_told
             self._held, self._held_told = Batch(), []
             self._enqueue(held, told)
+
+    def _read_list(self, name: str) -> tuple[Elements, list[Change]]:
+        """A list as it is now, and the edits of it that are in there and were not told yet."""
+        # What is edited from here on is not in there, so it is not made one with what is.
+        self._queue_held()
+        untold = [
+            entry.subject
+            for entry in self._queue
+            if entry.only is None
+            and (entry.subject.name, entry.subject.key) == (name, None)
+            and isinstance(entry.subject.delta, Splices)
+        ]
+        return self.read.list_value(name), untold
 
     def _deliver_queued(self) -> None:
         if not self._is_delivering:

@@ -7,14 +7,15 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Literal, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol, TypeAlias, TypeVar
 
 from walstore.errors import UsageError
 from walstore.store.change import (
     Assigned,
     Change,
     Deleted,
-    ReadState,
+    Elements,
     Splices,
     coalesce,
     succeed,
@@ -22,6 +23,9 @@ from walstore.store.change import (
 from walstore.store.gathered import Gathered, Place, place_of, replaces_keys
 
 T = TypeVar("T")
+
+# A list as it is now, and the edits of it that are in there and that nobody was told of yet.
+ReadList: TypeAlias = Callable[[str], tuple[Elements, Sequence[Change]]]
 
 # Changes that wait one by one for whoever is slow.
 BUFFER_DEFAULT = 1_024
@@ -62,17 +66,27 @@ class Waiting(Protocol[T]):
 class ChangeQueue:
     """Changes that wait: one by one up to a buffer, then one by path until all were read."""
 
-    __slots__ = ("_buffer", "_by_path", "_is_strict", "_one_by_one", "_read", "_unread")
+    __slots__ = (
+        "_buffer",
+        "_by_path",
+        "_is_strict",
+        "_one_by_one",
+        "_read_list",
+        "_unread",
+        "_untold",
+    )
 
-    def __init__(self, read: ReadState, *, buffer: int, is_strict: bool) -> None:
+    def __init__(self, read_list: ReadList, *, buffer: int, is_strict: bool) -> None:
         """Hold nothing; a strict queue holds no more than its buffer."""
-        self._read = read
+        self._read_list = read_list
         self._buffer = buffer
         self._is_strict = is_strict
         self._one_by_one: deque[Change] = deque()
         self._by_path: Gathered[Change] = Gathered()
         # Lists whose delta became too large: their value is read when they are handed out.
         self._unread: set[Place] = set()
+        # Changes, by id, that a value had when it was read, and that are still to come.
+        self._untold: dict[int, Change] = {}
 
     def __len__(self) -> int:
         return len(self._one_by_one) + len(self._by_path)
@@ -83,6 +97,8 @@ class ChangeQueue:
         Raises:
             SlowConsumerError: Too many wait.
         """
+        if self._untold.pop(id(change), None) is not None:
+            return
         if not self._by_path and len(self._one_by_one) < self._buffer:
             self._one_by_one.append(change)
             return
@@ -100,7 +116,8 @@ class ChangeQueue:
         if place not in self._unread:
             return change
         self._unread.remove(place)
-        value = self._read.list_value(change.name)
+        value, untold = self._read_list(change.name)
+        self._untold |= {id(each): each for each in untold}
         kind: Literal["text", "list"] = "text" if isinstance(value, str) else "list"
         return change._replace(kind=kind, delta=Assigned(value))
 
@@ -109,6 +126,7 @@ class ChangeQueue:
         self._one_by_one.clear()
         self._by_path.clear()
         self._unread.clear()
+        self._untold.clear()
 
     def _merge(self, change: Change) -> None:
         place = place_of(change)
