@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -20,8 +20,9 @@ from walstore.archive.verification import verify_rows
 from walstore.document import CheckpointTooOldError, LogBehindError, WalDocument
 from walstore.net import WebSocketTransport
 from walstore.net.backoff import Backoff
-from walstore.net.faults import OtherRelayError, ReplayTooOldError
-from walstore.relay.log import RelayLog, Removal
+from walstore.net.faults import FalseAnswerError, OtherRelayError, ReplayTooOldError
+from walstore.relay.log import Bootstrap, FeedPage, Filter, RelayLog, Removal
+from walstore.relay.log import Event as LogEvent
 from walstore.relay.memory import MemoryLog
 from walstore.relay.reading import LogSource
 from walstore.relay.server import Relay
@@ -63,8 +64,8 @@ class Line:
 
 
 @asynccontextmanager
-async def line() -> AsyncIterator[Line]:
-    log = MemoryLog()
+async def line(log: MemoryLog | None = None) -> AsyncIterator[Line]:
+    log = MemoryLog() if log is None else log
     async with (
         asyncio.timeout(PATIENCE_S),
         Relay.serve(log) as relay,
@@ -242,6 +243,39 @@ async def test_the_log_of_one_document_and_its_records_are_read() -> None:
         assert await at.source.record("notes/a", "roster") is None
         await at.log.put_record("notes/a", "roster", b"{}", None)
         assert await at.source.record("notes/a", "roster") == "{}"
+
+
+class Lying(MemoryLog):
+    """A relay's log that shows documents that nobody has asked for."""
+
+    async def feed(self, since: int, until: int | None, wanted: Filter, **options: Any) -> FeedPage:
+        return await super().feed(since, until, Filter(), **options)
+
+    async def bootstrap(self, wanted: Filter) -> Bootstrap:
+        return await super().bootstrap(Filter())
+
+    async def find(self, ids: Sequence[str], wanted: Filter, **options: Any) -> list[LogEvent]:
+        return await super().find(ids, Filter(), **options)
+
+
+async def test_a_relay_hands_an_archive_nothing_that_it_did_not_ask_for() -> None:
+    async with line(Lying()) as at:
+        alice = await at.opened("private/x")
+        alice.set_field("n", 1)
+        await alice.commit()
+        await alice.snapshot()
+        source = FeedSource(at.transport, "public/")
+        asked: list[Callable[[], Awaitable[object]]] = [
+            lambda: source.page(0),
+            lambda: source.status(),
+            lambda: source.bootstrap(),
+            lambda: anext(source.documents()),
+            lambda: anext(source.snapshots(["public/x"], 2)),
+            lambda: anext(FeedSource(at.transport, "").snapshots(["public/x"], 2)),
+        ]
+        for ask in asked:
+            with pytest.raises(FalseAnswerError):
+                await ask()
 
 
 async def test_a_lost_connection_is_outlasted() -> None:

@@ -616,6 +616,7 @@ async def test_how_many_sessions_a_snapshot_counts_is_limited_by_nothing_but_the
 
 TIMEOUT_MS = 10_000
 RELAY_ID, OTHER_ID = "e" * 32, "f" * 32
+ALL = Wanted()
 
 
 def shown(seq: int, data: dict[str, Any] | None = None, **changed: Any) -> Shown:
@@ -684,13 +685,19 @@ class Wire:
             frames.append(read_client_frame(text))
         return frames
 
-    def page(self, since: int = 0, until_seq: int | None = None, limit: int = 5) -> PendingChanges:
+    def page(
+        self,
+        since: int = 0,
+        until_seq: int | None = None,
+        limit: int = 5,
+        wanted: Wanted = ALL,
+    ) -> PendingChanges:
         return self.client.changes(
-            Wanted(), since=since, until_seq=until_seq, limit=limit, now_ms=self.now_ms
+            wanted, since=since, until_seq=until_seq, limit=limit, now_ms=self.now_ms
         )
 
-    def feed(self, since: int = 0) -> Feed:
-        feed = Feed("f", Wanted())
+    def feed(self, since: int = 0, wanted: Wanted = ALL) -> Feed:
+        feed = Feed("f", wanted)
         self.client.switch_on(feed, since, relay=RELAY_ID, now_ms=self.now_ms)
         self.hear()
         return feed
@@ -791,6 +798,39 @@ def test_more_than_was_asked_for_is_a_fault() -> None:
         wire.say(FeedStatus(pending.ref, status()))
         with pytest.raises(RelayFaultError):
             wire.say(*(frame._replace(ref=pending.ref) for frame in frames))
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        Wanted("public/"),
+        Wanted(documents=frozenset({"notes/b"})),
+        Wanted(documents=frozenset()),
+        Wanted(authors=frozenset({BOB.public_key})),
+        Wanted(kinds=frozenset({"snapshot"})),
+    ],
+    ids=str,
+)
+def test_events_that_a_filter_leaves_out_are_a_false_answer(wanted: Wanted) -> None:
+    frames: list[Callable[[str], RelayFrame]] = [
+        lambda ref: Events(ref, [shown(3)]),
+        lambda ref: EventStatus(ref, gone(3)),
+    ]
+    for frame in frames:
+        wire = Wire()
+        page, feed = wire.page(wanted=wanted), wire.feed(wanted=wanted)
+        for ref in (page.ref, feed.ref or ""):
+            wire.say(FeedStatus(ref, status()), frame(ref))
+        with pytest.raises(FalseAnswerError, match="asked for"):
+            page.result()
+        assert isinstance(feed.error, FalseAnswerError)
+        assert feed.read() == []
+    if not wanted.prefix:
+        found = wire.client.find(wanted, (str(shown(3).event["id"]),), wire.now_ms)
+        wire.hear()
+        wire.say(Events(found.ref, [shown(3)]))
+        with pytest.raises(FalseAnswerError, match="asked for"):
+            found.result()
 
 
 @pytest.mark.parametrize(

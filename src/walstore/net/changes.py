@@ -131,6 +131,7 @@ class PendingChanges(Pending[FeedPage]):
             self.fail(LogBehindError(head=self._head, checkpoint=self._since))
 
     def _add(self, event: FeedEvent) -> None:
+        self._wanted.check(event)
         check_next(event, self._last)
         if self._until_seq is not None and event.seq > self._until_seq:
             raise RelayFaultError("events beyond those that were asked for")
@@ -193,6 +194,7 @@ class PendingFind(Pending[list[FeedEvent]]):
             self.fail(error)
 
     def _add(self, event: FeedEvent) -> None:
+        self._wanted.check(event)
         if event.id not in self._ids or event.id in self._events:
             raise RelayFaultError("another event than was asked for")
         self._events[event.id] = event

@@ -118,10 +118,13 @@ class NoAnswerError(TransportError):
 
 
 class FalseAnswerError(TransportError):
-    """An answer contradicts itself: a snapshot or an element that is not the one that it names."""
+    """An answer is not the one to its question, or contradicts itself.
 
-    def __init__(self) -> None:
-        super().__init__("the relay's answer is not what it is called", retryable=True)
+    Such as a snapshot or an element that is not the one that it names, or that nobody asked for.
+    """
+
+    def __init__(self, what: str = "what it is called") -> None:
+        super().__init__(f"the relay's answer is not {what}", retryable=True)
 
 
 class BusyError(TransportError):

@@ -1,6 +1,8 @@
 """What the changes feed of a relay shows: elements and snapshots in the order of acceptance.
 
 - An event is read strictly: what an honest relay never shows is a `RelayFaultError`.
+- What was not asked for is a `FalseAnswerError`: whoever reads one prefix may hold the keys of
+  others, and would write down in one place what is sealed in another.
 - The payload is what was signed, byte for byte. That it is the one that the event is named after
   is checked here; who signed it, and whether they may, is for whoever folds it.
 """
@@ -110,6 +112,17 @@ class Wanted(NamedTuple):
     def request(self, ref: str, ids: tuple[str, ...]) -> Request:
         """The frame that asks for some of them by id."""
         return Request(ref, ids, *self[1:])
+
+    def check(self, event: FeedEvent) -> None:
+        """Whether an event is one of them.
+
+        Raises:
+            FalseAnswerError: It is not.
+        """
+        found = zip((event.document, event.author, event.kind), self[1:], strict=True)
+        is_asked = all(asked is None or each in asked for each, asked in found)
+        if not (is_asked and event.document.startswith(self.prefix)):
+            raise FalseAnswerError("what was asked for")
 
 
 def check_asked(frame: ClientFrame) -> None:

@@ -108,7 +108,7 @@ class Feed:
 
         Raises:
             RelayFaultError: It cannot belong to a feed.
-            FalseAnswerError: A payload is another one than that of its id.
+            FalseAnswerError: A payload is another one than that of its id, or an event not wanted.
         """
         match frame:
             case FeedStatus() if not self._has_begun:
@@ -128,6 +128,7 @@ class Feed:
         return len(self._events) < FEED_EVENTS_MAX and self._bytes < FEED_BYTES_MAX
 
     def _add(self, event: FeedEvent) -> None:
+        self.wanted.check(event)
         check_next(event, self.since)
         self._events.append(event)
         self._bytes += event.size

@@ -390,7 +390,7 @@ class WebSocketTransport:
         Of a document whose snapshot is replaced while they are read, the newer one is what
         `changes` shows. Arguments and errors are those of `changes`.
         """
-        wanted = _wanted(prefix, documents, authors, None)
+        wanted = _wanted(prefix, documents, authors, ["snapshot"])
         check_asked(wanted.changes("1", "bootstrap", since=0))
         reader = FeedReader(self._line, self._new_feed(wanted), since=0)
         first = await reader.page("bootstrap", 0, None)
