@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.rigged import ALICE, BOB, MEMBERS
+from tests.rigged import ALICE, BOB, MALLORY, MEMBERS, signed
 from walstore import WalStore
 from walstore.archive.authority import Authority
 from walstore.archive.bootstrap import (
@@ -30,7 +30,8 @@ from walstore.archive.reader import Archive
 from walstore.archive.rows import Action, RowChange, Window
 from walstore.archive.writer import Table, Writer
 from walstore.canon import canonical_bytes
-from walstore.document import CheckpointTooOldError, PrunedLogError, WalDocument
+from walstore.crdt import pack_ops
+from walstore.document import Body, CheckpointTooOldError, PrunedLogError, WalDocument
 from walstore.document.opening import SnapshotVerdict
 from walstore.document.snapshot import SNAPSHOT_SUFFIX
 from walstore.net import WebSocketTransport
@@ -83,6 +84,7 @@ class World:
             "snapshot_store": transport,
             "writers": MEMBERS,
             "snapshot_role": MEMBERS,
+            "on_author_error": "skip",
             **options,
         }
         return WalDocument(KEY, transport=transport, identity=who, **settings)
@@ -303,7 +305,49 @@ async def test_a_writer_of_whom_nothing_is_left_is_missed_all_the_same() -> None
         rows = [row async for row in world.archive.rows()]
         assert [row["kind"] for row in rows] == ["element", "element", "snapshot"]
         with pytest.raises(NoPastError, match="elements are missing"):
-            await archived_elements(world.archive, KEY, floor=1)
+            await archived_elements(world.archive, KEY, floor=1, is_producer=MEMBERS.__contains__)
+        # What others have signed says nothing of what there was.
+        assert len(await archived_elements(world.archive, KEY, floor=1)) == 2
+
+
+@pytest.mark.parametrize("role", [MEMBERS, None])
+async def test_a_stranger_makes_no_past_unusable(role: list[str] | None) -> None:
+    """Neither by an element that leaves others of theirs out, nor by what a snapshot counts."""
+    async with a_world() as world:
+        await world.write("one ", "two ", "three ")
+        data = {
+            "v": 2,
+            "author": MALLORY.public_key,
+            "session": "s" * 8,
+            "seq": 2,
+            "prev": "ab" * 32,
+            "body": {"ops": pack_ops([])},
+        }
+        counts = {"writerSeq": {ALICE.public_key: 1000}, "producedBy": MALLORY.public_key}
+        content = {"state": {}, "uptoTs": 5, **counts}
+        proof = sign_document(KEY + SNAPSHOT_SUFFIX, content, MALLORY)
+        async with WebSocketTransport(world.relay.url, identity=MALLORY, backoff=HASTE) as peer:
+            element = signed(data, MALLORY, document_key=KEY)
+            proofs = element["authorPubkey"], element["authorSignature"]
+            await peer.append(KEY, Body(canonical_bytes(data), *proofs))
+            await peer.write(
+                KEY + SNAPSHOT_SUFFIX,
+                {
+                    **content,
+                    "authorPubkey": MALLORY.public_key,
+                    "authorSignature": proof.author_signature,
+                },
+                None,
+            )
+        await world.write("four ", "five ")
+        await world.keep()
+        await world.prune(keep=2)
+        rows = [row async for row in world.archive.rows()]
+        assert {row["author"] for row in rows} == {ALICE.public_key, MALLORY.public_key}
+        async with world.transport(snapshot_role=role) as transport:
+            document = await world.document(transport).open()
+            assert document.text("body") == world.text == "five four three two one "
+            assert document.detected_gaps() == []
 
 
 async def archive_of(*rows: dict[str, Any]) -> Archive:
@@ -366,8 +410,10 @@ async def test_a_snapshot_that_counts_in_anything_but_numbers_covers_nothing(cou
         "deleted": False,
         "data": text.decode(),
     }
-    with pytest.raises(NoPastError):
-        await archived_elements(await archive_of(row), KEY, floor=0)
+    with pytest.raises(NoPastError, match="missing"):
+        await archived_elements(
+            await archive_of(row), KEY, floor=0, is_producer=CAROL.public_key.__eq__
+        )
 
 
 # ── states ─────────────────────────────────────────────────────────────────────────────────

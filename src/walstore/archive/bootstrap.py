@@ -8,8 +8,10 @@
 - `ArchivedSnapshots` does the same with a folded archive, whose states are signed snapshots. They
   are believed if whoever folded them holds the snapshot role.
 - The archive is believed in nothing but what can be checked: it has to be of the same relay, reach
-  what the relay still has, and lack nothing; each element proves itself, there and once more in the
-  document. If anything is wrong the relay's own answer stands, and nothing of the archive was used.
+  what the relay still has, and have what the snapshots by the role in it stood for; each element
+  proves itself, there and once more in the document. If anything is wrong the relay's own answer
+  stands, and nothing of the archive was used.
+- Gaps are for the document to tell: it knows who may write. Here anybody could leave one.
 """
 
 from __future__ import annotations
@@ -28,7 +30,6 @@ from walstore.archive.rows import Row
 from walstore.archive.sealed import raw_element
 from walstore.archive.verification import DocumentVerifier, is_seq
 from walstore.canon import parse
-from walstore.document.gaps import SequenceTracker
 from walstore.document.ports import (
     CheckpointTooOldError,
     RawElement,
@@ -71,7 +72,12 @@ class NoPastError(StorageError):
 
 
 async def archived_elements(
-    archive: Archive, document: str, *, floor: int, relay_id: str | None = None
+    archive: Archive,
+    document: str,
+    *,
+    floor: int,
+    relay_id: str | None = None,
+    is_producer: Callable[[str], bool] | None = None,
 ) -> list[RawElement]:
     """All elements of a document that a sealed archive holds, checked, in order.
 
@@ -80,13 +86,14 @@ async def archived_elements(
         document: The key of the document.
         floor: The `ts` that they have to reach.
         relay_id: The relay that they have to be from; None if any will do.
+        is_producer: Whose snapshots tell what has to be there; nobody's, if left out.
 
     Raises:
         NoPastError: Some are missing or are not what they say, or it is another archive.
         WalStoreError: The archive cannot be read.
     """
     rows = await _rows_of(archive, document, "sealed", relay_id)
-    elements = await run_sync(_checked, document, rows)
+    elements = await run_sync(_checked, document, rows, is_producer or _is_nobody)
     if not elements:
         raise NoPastError(document, "it has no element of it")
     if elements[-1].ts < floor:
@@ -136,9 +143,12 @@ def _only(rows: Iterator[Row], document: str) -> Iterator[Row]:
     return (row for row in rows if row.get("document") == document)
 
 
-def _checked(document: str, rows: Iterable[Row]) -> list[RawElement]:
-    verifier, tracker = DocumentVerifier(document), SequenceTracker()
+def _checked(
+    document: str, rows: Iterable[Row], is_producer: Callable[[str], bool]
+) -> list[RawElement]:
+    verifier = DocumentVerifier(document)
     elements: list[RawElement] = []
+    highest: dict[str, int] = {}
     covered: list[object] = []
     for row in rows:
         seq = row.get("seq")
@@ -146,15 +156,17 @@ def _checked(document: str, rows: Iterable[Row]) -> list[RawElement]:
             raise NoPastError(document, "a row has no seq")
         _raise_if_flawed(document, verifier, verifier.take(row, seq))
         if row.get("kind") == "snapshot":
-            covered.append(row.get("vc"))
+            # One whose text is gone proves nothing of what is said of it.
+            if row.get("data") is not None and is_producer(str(row.get("author"))):
+                covered.append(row.get("vc"))
             continue
         raw = raw_element(row)
         if raw is None:
             raise NoPastError(document, f"the relay had let go of {row.get('ts')} before")
-        _count(tracker, raw)
+        _count(highest, raw)
         elements.append(raw)
     _raise_if_flawed(document, verifier, verifier.end())
-    if tracker.gaps() or any(not _is_covered(tracker, each) for each in covered):
+    if not all(_is_covered(highest, each) for each in covered):
         raise NoPastError(document, "elements are missing")
     return elements
 
@@ -165,32 +177,34 @@ def _raise_if_flawed(document: str, verifier: DocumentVerifier, judged: Iterable
             raise NoPastError(document, f"seq {each.seq}: {each.reasons[0]}")
 
 
-def _count(tracker: SequenceTracker, raw: RawElement) -> None:
+def _count(highest: dict[str, int], raw: RawElement) -> None:
+    """Note how far an author has counted, and a session of theirs."""
     data = parse(raw.data)
     if not isinstance(data, dict):
         return
     header, seq = read_header(data), data.get("seq")
+    names = [raw.author]
     if header is not None:
-        tracker.note(raw.author, header[0], header[1])
-    elif type(seq) is int:
-        # A peer without sessions counts by author.
-        tracker.note(raw.author, None, seq)
+        names.append(f"{raw.author}:{header[0]}")
+        seq = header[1]
+    # A peer without sessions counts by author.
+    if type(seq) is int:
+        for name in names:
+            highest[name] = max(highest.get(name, 0), seq)
 
 
-def _is_covered(tracker: SequenceTracker, counts: object) -> bool:
+def _is_covered(highest: Mapping[str, int], counts: object) -> bool:
     """Whether everything is there that a snapshot stood for.
 
     Whoever began to archive late has the snapshots of what was gone by then, and not the elements.
     """
-    if not isinstance(counts, Mapping):
-        return False
-    highest: dict[str, int] = {}
-    for author, session, count in tracker.sessions():
-        for name in (author, f"{author}:{session}"):
-            highest[name] = max(highest.get(name, 0), count)
-    return all(
+    return isinstance(counts, Mapping) and all(
         type(count) is int and highest.get(name, 0) >= count for name, count in counts.items()
     )
+
+
+def _is_nobody(key: str) -> bool:
+    return False
 
 
 class _Held(NamedTuple):
@@ -260,7 +274,11 @@ class ArchivedTransport(WebSocketTransport):
                 raise gone
             try:
                 elements = await archived_elements(
-                    self._archive, document_key, floor=gone.floor, relay_id=self.relay_id
+                    self._archive,
+                    document_key,
+                    floor=gone.floor,
+                    relay_id=self.relay_id,
+                    is_producer=self._role,
                 )
             except WalStoreError as error:
                 _logger.warning("%s; the relay's answer stands", error)

@@ -32,7 +32,7 @@ class ArchivePlace(StillPlace):
         """The elements above a checkpoint; a folded archive has none.
 
         Raises:
-            NoPastError: Some are missing, or are not what they say.
+            NoPastError: Some are gone, or are not what they say.
             WalStoreError: They cannot be read.
         """
         if (await self._archive.manifest()).mode != "sealed":
