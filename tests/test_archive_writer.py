@@ -21,8 +21,8 @@ from tests.archive_tables import (
     writer,
 )
 from walstore.archive import orphans
-from walstore.archive.artifacts import Encoded, Spot, put_part
-from walstore.archive.destination import Destination, DestinationError, Found
+from walstore.archive.artifacts import Encoded, Spot, encode_diff, put_part
+from walstore.archive.destination import Destination, DestinationError, Found, Stored
 from walstore.archive.follow import Follower, Replaced
 from walstore.archive.jsonl import JsonlFormat
 from walstore.archive.keys import manifest_key
@@ -243,17 +243,47 @@ async def objects_of(place: Destination) -> dict[str, bytes]:
     return {key: each.body for key, each in found.items() if each is not None}
 
 
-async def test_nothing_is_committed_unless_all_places_have_the_artifact(
+class Distant(MemoryDestination):
+    """A place that cannot be reached at times."""
+
+    is_away = False
+
+    async def get(self, key: str) -> Found | None:
+        self._look()
+        return await super().get(key)
+
+    async def put(self, key: str, body: bytes) -> Stored:
+        self._look()
+        return await super().put(key, body)
+
+    async def put_if(self, key: str, body: bytes, revision: str | None) -> str:
+        self._look()
+        return await super().put_if(key, body, revision)
+
+    def _look(self) -> None:
+        if self.is_away:
+            raise DestinationError(self.name, "it is away")
+
+
+async def test_a_copy_that_cannot_be_reached_holds_nobody_up(
     place: Destination, source: Source
 ) -> None:
-    second = MemoryDestination("there")
-    faults = Faults(fault=timed_out)
-    written = await opened([place, FaultyDestination(second, faults)])
-    await written.commit(source.window(0, 2))
-    faults._at = len(faults.steps)
-    with pytest.raises(DestinationError):
-        await written.commit(source.window(2))
-    assert (await Archive(place, PREFIX).manifest()).head_position == 2
+    copy = Distant("there")
+    written = await opened([place, copy])
+    await written.commit(source.window(0, 1))
+    before = await objects_of(copy)
+    copy.is_away = True
+    await written.commit(source.window(1, 2))
+    await written.commit(source.window(2, 3))
+    # Whoever begins anew while it is away goes on, too.
+    written = await opened([place, copy])
+    await written.commit(source.window(3, 4))
+    assert written.head == 4
+    copy.is_away = False
+    assert await objects_of(copy) == before
+    await written.commit(source.window(4))
+    assert await objects_of(copy) == await objects_of(place)
+    assert await rows_of(copy) == source.rows()
 
 
 async def test_a_place_that_missed_the_commit_is_rolled_forward_with_the_same_artifact(
@@ -262,15 +292,29 @@ async def test_a_place_that_missed_the_commit_is_rolled_forward_with_the_same_ar
     second = MemoryDestination("there")
     faults = Faults(fault=timed_out)
     written = await opened([place, FaultyDestination(second, faults)])
-    # The artifact is there, the manifest that names it is not.
+    await written.commit(source.window(0, 1))
+    # After a look at the manifest the artifact gets there, and the manifest that names it does not.
     faults._at = len(faults.steps) + 2
-    assert await written.commit(source.window(0, 2)) is not None
-    assert (await Archive(second, PREFIX).manifest()).artifacts == ()
-    assert len(await keys_of(second)) == 2
+    assert await written.commit(source.window(1, 2)) is not None
+    assert (await Archive(second, PREFIX).manifest()).head_position == 1
+    assert len(await keys_of(second)) == 3
     await written.commit(source.window(2))
     assert await objects_of(place) == await objects_of(second)
     manifest = await Archive(second, PREFIX).manifest()
-    assert [each.to_position for each in manifest.artifacts] == [2, 5]
+    assert [each.to_position for each in manifest.artifacts] == [1, 2, 5]
+
+
+async def test_what_a_copy_holds_without_naming_it_is_not_taken_for_the_object(
+    place: Destination, source: Source
+) -> None:
+    await (await opened([place])).commit(source.window(0, 2))
+    copy = MemoryDestination("there")
+    for key, body in (await objects_of(place)).items():
+        if key != manifest_key(PREFIX):
+            # As long as the object, and left by somebody who was killed.
+            await copy.put(key, bytes(len(body)))
+    await opened([place, copy])
+    assert await objects_of(copy) == await objects_of(place)
 
 
 async def test_a_new_place_gets_everything(place: Destination, source: Source) -> None:
@@ -458,7 +502,7 @@ async def test_what_is_about_to_be_committed_is_no_orphan_however_old(
     body = (await objects_of(place))[key]
 
     async def put_again() -> None:
-        await put_part([place], Spot(PREFIX, 1, 2, 5, 1), 0, [Encoded("jsonl", ".jsonl", body, 3)])
+        await put_part(place, Spot(PREFIX, 1, 2, 5, 1), 0, [Encoded("jsonl", ".jsonl", body, 3)])
 
     async def commit() -> None:
         await written.commit(source.window(2))
@@ -537,6 +581,43 @@ async def test_other_bytes_under_a_key_are_never_replaced(
     await written.commit(source.window(2))
     assert (await objects_of(place))[f"{PREFIX}epoch=1/diff-2-5.jsonl"] == b"{}\n"
     assert await rows_of(place) == source.rows()
+
+
+class Taken(MemoryDestination):
+    """A place where something happens right after an object was read."""
+
+    happen: Callable[[], Awaitable[object]] | None = None
+
+    async def get(self, key: str) -> Found | None:
+        found = await super().get(key)
+        if "diff-2-5" in key and self.happen is not None:
+            happen, self.happen = self.happen, None
+            await happen()
+        return found
+
+
+async def test_what_somebody_else_commits_meanwhile_under_a_key_is_not_replaced(
+    source: Source,
+) -> None:
+    place = Taken("here")
+    slow, quick = await opened([place]), await opened([place])
+    await quick.commit(source.window(0, 2))
+    await slow.open()
+    window = source.window(2)
+    other = window._replace(changes=window.changes[:-1])
+    encoded = encode_diff(window.changes, [JsonlFormat()], slow.table.columns)
+    # It is there already, as if its writer had been killed before the commit.
+    left = await put_part(place, Spot(PREFIX, 1, 2, 5, 1), 0, encoded)
+
+    async def happen() -> None:
+        # Collected as an orphan; then somebody else has other bytes for the same positions.
+        await place.delete(left["jsonl"].key or "")
+        await quick.commit(other)
+
+    place.happen = happen
+    with pytest.raises(MovedError):
+        await slow.commit(window)
+    assert len(await rows_of(place)) == len(source.rows()) - 1
 
 
 async def test_who_is_killed_before_the_first_commit_begins_again_as_if_nothing_was(

@@ -118,22 +118,22 @@ def encode_diff(
 
 
 async def put_part(
-    destinations: Sequence[Destination], spot: Spot, number: int, encoded: Sequence[Encoded]
+    destination: Destination, spot: Spot, number: int, encoded: Sequence[Encoded]
 ) -> dict[str, Part]:
-    """Store a part in all its formats in all places; what the manifest says of it.
+    """Store a part in all its formats; what the manifest says of it.
 
     Raises:
-        DestinationError: It is not known to be stored everywhere.
+        DestinationError: It is not known to be stored.
     """
     stored: dict[str, Part] = {}
     for each in encoded:
         digest = sha256(each.body).hexdigest()
         own = spot.key(number, each.extension)
         key = await _put_under(
-            destinations, (own, other_key(own, each.extension, digest)), each.body
+            destination, (own, other_key(own, each.extension, digest)), each.body
         )
         count = each.row_count if spot.parts > 1 else None
-        uri = destinations[0].uri(key)
+        uri = destination.uri(key)
         stored[each.format_id] = Part(uri, len(each.body), key, digest, count)
     return stored
 
@@ -218,13 +218,10 @@ def _check_part(row_key: Key, key: str, part: PartOf) -> None:
         raise DamagedObjectError(key, f"{list(row_key)!r} belongs into part {number}")
 
 
-async def _put_under(destinations: Sequence[Destination], keys: Sequence[str], body: bytes) -> str:
-    """Store an object in all places under the first key that no other bytes have taken.
-
-    All places use one key, so that each can be read with the manifest of any other.
-    """
+async def _put_under(destination: Destination, keys: Sequence[str], body: bytes) -> str:
+    """Store an object under the first key that no other bytes have taken."""
     for key in keys:
-        if all([await _put_once(each, key, body) for each in destinations]):
+        if await _put_once(destination, key, body):
             return key
     raise DamagedObjectError(keys[-1], "other bytes are under the key that is named after them")
 
@@ -237,7 +234,11 @@ async def _put_once(destination: Destination, key: str, body: bytes) -> bool:
         found = await destination.get(key)
         if found is None or found.body != body:
             return False
-        await destination.put(key, body)
+        try:
+            await destination.put_if(key, body, found.revision)
+        except ConflictError:
+            # It was collected as an orphan meanwhile, and somebody else may have taken the key.
+            return False
     return True
 
 

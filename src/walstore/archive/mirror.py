@@ -2,7 +2,9 @@
 
 - The first place is the archive: what its manifest names is committed. Another one may lack the
   last step, because a writer was killed or a network failed in between.
-- A place that is behind gets the objects that it lacks, then the manifest, byte for byte.
+- A place that is behind gets the objects that its manifest does not name, then the manifest, byte
+  for byte. What is under their keys already is put there anew: it may be what somebody else has
+  left who was killed, and about to be collected as an orphan.
 - A place that holds something else is left alone, and named: two writers, or two archives.
 """
 
@@ -13,6 +15,7 @@ from walstore.archive.destination import Destination
 from walstore.archive.keys import manifest_key
 from walstore.archive.manifest import Artifact, Manifest
 from walstore.archive.manifest_json import read_manifest
+from walstore.archive.orphans import names
 from walstore.errors import StorageError
 
 
@@ -32,8 +35,8 @@ class DivergedError(StorageError):
 
 async def mirror(
     first: Destination, other: Destination, *, prefix: str, manifest: Manifest, body: bytes
-) -> str:
-    """Bring a place up to the first one; the revision of the manifest there.
+) -> None:
+    """Bring a place up to the first one.
 
     Args:
         first: Where everything is.
@@ -49,23 +52,18 @@ async def mirror(
     """
     key = manifest_key(prefix)
     found = await other.get(key)
+    named: set[str] = set()
     if found is not None:
         if found.body == body:
-            return found.revision
-        _check_ancestor(other.name, read_manifest(found.body), manifest)
-    await _copy_missing(first, other, prefix, manifest)
-    return await other.put_if(key, body, None if found is None else found.revision)
-
-
-async def _copy_missing(
-    first: Destination, other: Destination, prefix: str, manifest: Manifest
-) -> None:
-    there = {each.key: each.size_bytes async for each in other.list(f"{prefix}epoch=")}
+            return
+        theirs = read_manifest(found.body)
+        _check_ancestor(other.name, theirs, manifest)
+        named = names(theirs, prefix)
     for artifact in manifest.artifacts:
         for part in artifact.objects:
-            key = key_of_part(prefix, part)
-            if there.get(key) != part.size_bytes:
-                await other.put(key, await read_object(first, prefix, part))
+            if (own := key_of_part(prefix, part)) not in named:
+                await other.put(own, await read_object(first, prefix, part))
+    await other.put_if(key, body, None if found is None else found.revision)
 
 
 def _check_ancestor(name: str, theirs: Manifest, ours: Manifest) -> None:

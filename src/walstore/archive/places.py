@@ -1,7 +1,7 @@
 """The places that one archive is written to, and the manifest in each of them.
 
 - What the first place holds is the archive. Replacing its manifest is the commit; the others
-  follow, and one that fails is brought up to it before anything further is written.
+  follow. One that fails holds nobody up, and is brought up to it around the next commit.
 - An archive begins only where no place has one. If another place does and the first does not, the
   first was lost, and what the other holds may be all that there is.
 - An answer that is lost is looked up: if what is there is what was to be written, it was written.
@@ -20,7 +20,7 @@ from walstore.archive.manifest import Manifest
 from walstore.archive.manifest_json import read_manifest, write_manifest
 from walstore.archive.mirror import DivergedError, mirror
 from walstore.archive.orphans import remove_dropped
-from walstore.errors import StorageError
+from walstore.errors import StorageError, WalStoreError
 
 _logger = logging.getLogger("walstore.archive")
 
@@ -34,10 +34,9 @@ class MovedError(StorageError):
 
 @dataclass
 class _Place:
-    """A destination, and the revision of the manifest that is known to be there."""
+    """A destination that follows the first one, and whether it may lack something."""
 
     destination: Destination
-    revision: str | None = None
     is_behind: bool = True
 
 
@@ -52,7 +51,9 @@ class Places:
         on_error: Callable[[str], None] | None = None,
     ) -> None:
         """Name the places, the first one first; `on_error` is told the name of one that fails."""
-        self._first, *self._others = [_Place(each) for each in destinations]
+        self._first = destinations[0]
+        self._others = [_Place(each) for each in destinations[1:]]
+        self._revision: str | None = None
         self._prefix = prefix
         self._key = manifest_key(prefix)
         self._on_error = on_error
@@ -62,12 +63,12 @@ class Places:
     @property
     def destinations(self) -> list[Destination]:
         """All of them."""
-        return [self._first.destination, *[each.destination for each in self._others]]
+        return [self._first, *[each.destination for each in self._others]]
 
     @property
     def manifest_uri(self) -> str:
         """Where the manifest is."""
-        return self._first.destination.uri(self._key)
+        return self._first.uri(self._key)
 
     async def reload(self) -> Manifest | None:
         """Read the manifest anew; None if there is none.
@@ -77,14 +78,14 @@ class Places:
             NewerManifestError: A later version has written it.
             DestinationError: It cannot be read now.
         """
-        found = await self._first.destination.get(self._key)
+        found = await self._first.get(self._key)
         for place in self._others:
             place.is_behind = True
         if found is None:
-            self._first.revision, self._body, self.manifest = None, b"", None
+            self._revision, self._body, self.manifest = None, b"", None
         else:
             manifest = read_manifest(found.body)
-            self._first.revision, self._body, self.manifest = found.revision, found.body, manifest
+            self._revision, self._body, self.manifest = found.revision, found.body, manifest
         return self.manifest
 
     async def check_new(self) -> None:
@@ -127,29 +128,33 @@ class Places:
         Raises:
             DestinationError: It cannot be read now.
         """
-        found = await self._first.destination.get(self._key)
+        found = await self._first.get(self._key)
         return (b"" if found is None else found.body) != self._body
 
     async def roll_forward(self) -> None:
-        """Bring the other places up to the first one, where they are not.
+        """Bring the other places up to the first one, where they are not; one that fails waits.
 
         Raises:
             MovedError: Somebody else has committed, and brings them further.
             DivergedError: One of them holds another archive.
-            DestinationError: One of them cannot be read or written now.
         """
-        if self.manifest is None:
-            return
         for place in self._others:
             if place.is_behind:
-                place.revision = await self._bring_up(place, self.manifest)
-                place.is_behind = False
+                await self._bring_up(place)
 
-    async def _bring_up(self, place: _Place, manifest: Manifest) -> str:
+    async def _bring_up(self, place: _Place) -> None:
         try:
-            return await mirror(
-                self._first.destination,
-                place.destination,
+            if self.manifest is not None:
+                await self._mirror(place.destination, self.manifest)
+            place.is_behind = False
+        except DestinationError as error:
+            self._failed(place.destination.name, error)
+
+    async def _mirror(self, destination: Destination, manifest: Manifest) -> None:
+        try:
+            await mirror(
+                self._first,
+                destination,
                 prefix=self._prefix,
                 manifest=manifest,
                 body=self._body,
@@ -168,26 +173,27 @@ class Places:
             DestinationError: It is not known to be there.
         """
         body, before = write_manifest(manifest), self.manifest
-        self._first.revision = await self._swap(self._first, body)
+        self._revision = await self._swap(body)
         self.manifest, self._body = manifest, body
+        # What was behind a moment ago has failed just now, and is tried again at the next commit.
+        ready = [place for place in self._others if not place.is_behind]
         # All of them until it is known better: whoever waits for this may give up.
         for place in self._others:
             place.is_behind = True
-        for place in self._others:
+        for place in ready:
             try:
-                place.revision = await self._swap(place, body)
-                place.is_behind = False
-            except (DestinationError, MovedError) as error:
+                await self._bring_up(place)
+            except WalStoreError as error:
+                # It is committed; what is wrong with a copy is raised before the next one.
                 self._failed(place.destination.name, error)
         if before is not None:
             await self._remove_dropped(before, manifest)
 
-    async def _swap(self, place: _Place, body: bytes) -> str:
-        destination = place.destination
+    async def _swap(self, body: bytes) -> str:
         try:
-            return await destination.put_if(self._key, body, place.revision)
+            return await self._first.put_if(self._key, body, self._revision)
         except DestinationError as error:
-            found = await destination.get(self._key)
+            found = await self._first.get(self._key)
             if found is not None and found.body == body:
                 return found.revision
             if isinstance(error, ConflictError):
@@ -196,16 +202,13 @@ class Places:
 
     async def _remove_dropped(self, before: Manifest, after: Manifest) -> None:
         """Remove what is no longer named; what stays by accident is an orphan."""
-        for place in [self._first, *self._others]:
-            if place.is_behind and place is not self._first:
-                # Its manifest still names them.
-                continue
+        # The manifest of one that is behind still names them.
+        up = [place.destination for place in self._others if not place.is_behind]
+        for destination in [self._first, *up]:
             try:
-                await remove_dropped(
-                    place.destination, prefix=self._prefix, before=before, after=after
-                )
+                await remove_dropped(destination, prefix=self._prefix, before=before, after=after)
             except DestinationError as error:
-                self._failed(place.destination.name, error)
+                self._failed(destination.name, error)
 
     def _failed(self, name: str, error: Exception) -> None:
         _logger.warning("%s is behind, and is brought up at the next commit: %s", name, error)

@@ -13,7 +13,6 @@ from anyio.to_thread import run_sync
 
 from walstore.archive.artifacts import Encoded, Spot, encode_base, encode_diff, put_part
 from walstore.archive.buckets import by_bucket
-from walstore.archive.destination import Destination
 from walstore.archive.format import Format
 from walstore.archive.manifest import Manifest, Part
 from walstore.archive.merge import merged
@@ -23,7 +22,7 @@ from walstore.archive.rows import Action, Column, RowChange, Window
 
 
 class Written(NamedTuple):
-    """A part of an artifact that is stored everywhere, and how many rows or changes it has."""
+    """A part of an artifact that is stored, and how many rows or changes it has."""
 
     formats: dict[str, Part]
     row_count: int
@@ -91,7 +90,6 @@ class WindowWork:
         window: Window,
         *,
         archive: Archive,
-        destinations: Sequence[Destination],
         formats: Formats,
         key_fields: Sequence[str],
         columns: Sequence[Column],
@@ -100,7 +98,6 @@ class WindowWork:
         """Describe it; nothing is written yet."""
         self._window = window
         self._archive = archive
-        self._destinations = destinations
         self._formats = formats
         self._key_fields, self._columns = key_fields, columns
         self._buckets = by_bucket(window.changes, parts)
@@ -132,7 +129,9 @@ class WindowWork:
     async def write_diff(self, spot: Spot) -> list[Written]:
         """Store what was encoded."""
         return [
-            Written(await put_part(self._destinations, spot, number, part), part[0].row_count)
+            Written(
+                await put_part(self._archive.destination, spot, number, part), part[0].row_count
+            )
             for number, part in enumerate(self._diff)
         ]
 
@@ -143,7 +142,7 @@ class WindowWork:
             old = iter(()) if way is None else await self._archive.part_rows(before, way, number)
             rows = merged(old, [changes], self._key_fields)
             encoded = await run_sync(encode_base, rows, self._formats.base, self._columns)
-            parts = await put_part(self._destinations, spot, number, encoded)
+            parts = await put_part(self._archive.destination, spot, number, encoded)
             written.append(Written(parts, encoded[0].row_count))
         return written
 

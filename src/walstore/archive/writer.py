@@ -1,8 +1,8 @@
 """Commits windows to an archive: as a diff, or as the base of a new epoch.
 
-- A window goes on from the head. Its artifact is durable in all places before the manifest names
-  it, and replacing the manifest is what commits it. Until then nothing has happened, and the same
-  window may be tried again.
+- A window goes on from the head. Its artifact is durable in the first place before the manifest
+  names it, and replacing the manifest is what commits it. Until then nothing has happened, and the
+  same window may be tried again. The other places follow.
 - The manifest is built beside the one that counts, and takes its place only once it is stored.
 - Somebody else's commit is a `MovedError`: whoever reads the source goes on from the new head.
 - A window that begins with a TRUNCATE is the whole table. As a base it may begin anywhere: so a
@@ -23,7 +23,7 @@ from typing import NamedTuple
 import anyio
 
 from walstore.archive.artifacts import MissingObjectError, Spot
-from walstore.archive.destination import ConflictError, Destination
+from walstore.archive.destination import Destination
 from walstore.archive.format import Format
 from walstore.archive.keys import check_prefix
 from walstore.archive.manifest import Artifact, Manifest, Mode, Part, opened
@@ -149,7 +149,7 @@ class Writer:
             policy: When a base is due.
             now_ms: The time in milliseconds since 1970.
             keep_epochs: How many epochs to keep; all if 0.
-            on_error: Told the name of each place that failed after a commit.
+            on_error: Told the name of each place that failed to follow.
 
         Raises:
             UsageError: There is no table, place or format, or the prefix cannot be used.
@@ -225,15 +225,15 @@ class Writer:
             ManifestError: The manifest is damaged.
             NewerManifestError: A later version has written it.
             MovedError: Somebody else commits all the time.
-            DestinationError: A place cannot be read or written now.
+            DestinationError: The first place cannot be read now; or another one, where the first
+                has no archive.
         """
         async with self._lock:
             for attempts_left in reversed(range(_OPEN_MAX)):
                 try:
                     await self._open()
                     break
-                except (MovedError, ConflictError):
-                    # Somebody else is bringing the places up, too.
+                except MovedError:
                     if not attempts_left:
                         raise
 
@@ -271,7 +271,6 @@ class Writer:
         work = WindowWork(
             window,
             archive=self._archive,
-            destinations=self._places.destinations,
             formats=self._formats,
             key_fields=self.table.key_fields,
             columns=self.table.columns,

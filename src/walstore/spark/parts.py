@@ -140,10 +140,9 @@ class PartWork:
         return len(encode_diff([], _formats(self.diff_formats[:1]), self.kind.columns)[0].body)
 
     async def _write_diff(self, number: int, events: Iterator[RowEvent]) -> dict[str, Any]:
-        destinations = self._destinations()
         changes, reports, churn = await self._changes(number, events)
         encoded = encode_diff(changes, _formats(self.diff_formats), self.kind.columns)
-        parts = await put_part(destinations, self.diff_spot, number, encoded)
+        parts = await put_part(self._destination(), self.diff_spot, number, encoded)
         return {
             "formats": _shown(parts),
             "row_count": len(changes),
@@ -185,7 +184,7 @@ class PartWork:
         way = None if manifest is None else plan(manifest)
         if manifest is None or way is None:
             return iter(())
-        archive = Archive(self._destinations()[0], self.prefix)
+        archive = Archive(self._destination(), self.prefix)
         return await archive.part_rows(manifest, way, number)
 
     # ── bases ──────────────────────────────────────────────────────────────────────────
@@ -211,12 +210,12 @@ class PartWork:
 
     async def _write_base(self, number: int, message: str) -> dict[str, Any]:
         old = await self._rows(number)
-        changes = await self._diff(self._destinations()[0], message) if message else []
+        changes = await self._diff(self._destination(), message) if message else []
         return await self._put_base(number, merged(old, [changes], self.kind.key_fields))
 
     async def _put_base(self, number: int, rows: Iterable[Row]) -> dict[str, Any]:
         encoded = encode_base(rows, _formats(self.base_formats), self.kind.columns)
-        parts = await put_part(self._destinations(), self.base_spot, number, encoded)
+        parts = await put_part(self._destination(), self.base_spot, number, encoded)
         return {"formats": _shown(parts), "row_count": encoded[0].row_count}
 
     async def _diff(self, destination: Destination, message: str) -> list[RowChange]:
@@ -224,8 +223,9 @@ class PartWork:
         body = await read_object(destination, self.prefix, read_parts(message)[format.id])
         return list(format.read_diff(body, self.kind.columns))
 
-    def _destinations(self) -> list[Destination]:
-        return Wiring(self.credentials).destinations(self.destinations)
+    def _destination(self) -> Destination:
+        """The first one: what is in it counts, and the driver has the others follow."""
+        return Wiring(self.credentials).destinations(self.destinations[:1])[0]
 
 
 def read_parts(message: str) -> dict[str, Part]:

@@ -112,11 +112,10 @@ class SparkWork:
             return
         for message in self._messages.values():
             for part in read_parts(message).values():
-                for destination in writer.destinations:
-                    try:
-                        await destination.delete(part.key or "")
-                    except DestinationError as error:
-                        _logger.warning("%s stays, and nobody names it: %s", part.key, error)
+                try:
+                    await writer.destinations[0].delete(part.key or "")
+                except DestinationError as error:
+                    _logger.warning("%s stays, and nobody names it: %s", part.key, error)
 
     def ran(self, committed: Committed | None) -> Ran:
         """What came of it."""
