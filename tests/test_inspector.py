@@ -12,9 +12,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.archive_made import Made
+from tests.archive_world import World
 from tests.inspected import ADA, BO, EVE, KEY, log_of_two, looking, looking_at, writing
 from walstore import ALLOW_ANY, MemoryTransport, WalStore
 from walstore.archive.local import LocalDestination
+from walstore.archive.reader import Archive
+from walstore.cli import inspect_archive
 from walstore.cli.inspect_relay import DatabasePlace, database_overview, overview_of
 from walstore.cli.main import main
 from walstore.document.ports import RawElement
@@ -402,6 +405,22 @@ async def test_an_overview_lists_the_documents_of_a_relay(
     assert "did you mean notes/" in misspelled.err
     one = await asyncio.to_thread(command, database, "--document", "notes/a", "--json")
     assert json.loads(one.out)["names"][0]["name"] == "title"
+
+
+async def test_documents_beyond_those_that_are_listed_are_counted_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(inspect_archive, "DOCUMENTS_MAX", 2)
+    world = World("sealed")
+    for name in "abcd":
+        document = await world.document(f"notes/{name}")
+        for number in range(3):
+            document.set_field("n", number)
+            await document.commit()
+    await world.engine().run_once()
+    overview = await inspect_archive.archive_overview(Archive(world.place, "notes/"), "here")()
+    assert [row.elements for row in overview.documents] == [3, 3]
+    assert overview.total == 4
 
 
 @pytest.mark.parametrize("mode", ["sealed", "folded"])

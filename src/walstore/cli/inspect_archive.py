@@ -65,12 +65,14 @@ def archive_overview(archive: Archive, name: str) -> Look:
         if way is None:
             raise NotReachedError(None)
         rows: dict[str, DocumentRow] = {}
-        total = 0
+        total, last = 0, ""
         for number in range(manifest.parts):
             for row in await archive.part_rows(manifest, way, number):
                 key = str(row.get("document", ""))
                 if key not in rows and len(rows) >= DOCUMENTS_MAX:
-                    total += 1
+                    # The rows of a document follow one another.
+                    total += key != last
+                    last = key
                     continue
                 rows[key] = _counted(rows.get(key), row, key)
         facts = [f"{manifest.mode} archive, at position {way.place.position}"]
