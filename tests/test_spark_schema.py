@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.spark_archives import Bench
+from walstore.archive.folded import part_of
 from walstore.archive.sealed import sealed_row
 from walstore.canon import canonical_text
 
@@ -57,3 +58,14 @@ def test_bytes_that_are_no_text_are_left_out(tmp_path: Path, payload: bytes) -> 
     batch = events_batch([first, second._replace(payload=payload)])
     assert batch.column("data").to_pylist() == [first.payload.decode(), None]
     assert batch.schema.names == list(EVENT_NAMES)
+
+
+@pytest.mark.parametrize("payload", NO_UTF8)
+def test_bytes_that_are_no_text_are_as_good_as_gone_in_a_batch_and_outside(
+    tmp_path: Path, payload: bytes
+) -> None:
+    first, second, *_ = (each for each in events(tmp_path) if each.kind == "element")
+    given = [first, second._replace(payload=payload)]
+    part = part_of(given, None)
+    assert part == part_of(events_of(events_batch(given)), None)
+    assert part.gone_upto == second.ts

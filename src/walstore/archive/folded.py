@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple, cast
 
 from walstore.archive.rows import Column, Row
+from walstore.archive.sealed import text_of
 from walstore.archive.source import Event
 from walstore.canon import Json, parse
 from walstore.document.events import Fork, Gap, Rejection
@@ -104,7 +105,7 @@ def part_of(events: Iterable[Event], previous: Row | None) -> Part:
             snapshots.extend(cutting(event.payload))
             continue
         upto_ts = max(upto_ts, event.ts)
-        if event.payload is None:
+        if event.payload is None or text_of(event.payload) is None:
             gone_upto = max(gone_upto, event.ts)
         else:
             elements.append(RawElement(event.ts, event.payload, event.author, event.signature))

@@ -44,10 +44,7 @@ def sealed_window(events: Iterable[Event], *, since: int, to: int) -> Window:
 
 
 def sealed_row(event: Event) -> dict[str, Json]:
-    """The row of an event.
-
-    What was signed is UTF-8. Bytes that are not were signed by nobody, and are left out.
-    """
+    """The row of an event; without its bytes if they are no text."""
     return {
         "document": event.document,
         "seq": event.seq,
@@ -59,7 +56,7 @@ def sealed_row(event: Event) -> dict[str, Json]:
         "accepted_ms": event.accepted_ms,
         "vc": dict(event.vc),
         "deleted": event.is_deletion,
-        "data": _text(event.payload),
+        "data": text_of(event.payload),
     }
 
 
@@ -78,7 +75,11 @@ def raw_element(row: Row) -> RawElement | None:
     return None
 
 
-def _text(payload: bytes | None) -> str | None:
+def text_of(payload: bytes | None) -> str | None:
+    """What was signed, as text; None if the relay has let it go, or if nobody can have signed it.
+
+    What was signed is UTF-8. Bytes that are not are as good as gone, for every reader alike.
+    """
     try:
         return None if payload is None else payload.decode()
     except UnicodeDecodeError:

@@ -24,7 +24,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from walstore.archive.rows import Column
-from walstore.archive.sealed import COLUMNS
+from walstore.archive.sealed import COLUMNS, text_of
 from walstore.archive.source import Event
 from walstore.canon import canonical_text
 
@@ -76,18 +76,11 @@ def _column(name: str, events: list[Event]) -> pa.Array[Any]:
 
 
 def _texts(payloads: list[bytes | None]) -> pa.Array[Any]:
-    """What was signed; bytes that are no UTF-8 were signed by nobody, and are left out."""
+    """What was signed; bytes that are no text are left out."""
     try:
         return pa.array(payloads, pa.binary()).cast(pa.string())
     except pa.ArrowInvalid:
-        return pa.array([_text(each) for each in payloads], pa.string())
-
-
-def _text(payload: bytes | None) -> str | None:
-    try:
-        return None if payload is None else payload.decode()
-    except UnicodeDecodeError:
-        return None
+        return pa.array([text_of(each) for each in payloads], pa.string())
 
 
 def _clock(event: Event) -> str:
