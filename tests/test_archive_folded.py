@@ -29,6 +29,7 @@ from walstore.archive.folder import Folder
 from walstore.archive.jsonl import JsonlFormat
 from walstore.archive.rows import Action
 from walstore.archive.source import Source
+from walstore.archive.states import state_flaw
 from walstore.canon import canonical_text
 from walstore.crdt.runs import Set
 from walstore.document import SnapshotRefusedError, WalDocument
@@ -408,6 +409,158 @@ async def test_what_was_folded_before_a_relay_withholds_it_stays(
     await kept.fold(place.folder(), events[4:], 5)
     assert kept.by_document()["a"]["value"] == dict.fromkeys("abce", 1)
     assert [(gap.expected, gap.got) for gap in kept.reports[-1].gaps] == [(4, 5)]
+
+
+WITH_MALLORY = Authority(writers={"": [*MEMBERS, MALLORY.public_key]}, producers={"": MEMBERS})
+
+
+@pytest.mark.parametrize("shown", [slice(0, 3), slice(2, 6), slice(0, 0)])
+async def test_a_log_that_is_read_anew_and_shows_less_takes_nothing_back(
+    monkeypatch: pytest.MonkeyPatch, shown: slice
+) -> None:
+    place = Place()
+    bob, alice = await place.opened("a", BOB), await place.opened("a")
+    for name in "bcde":
+        bob.set_field(name, 1)
+        await bob.commit()
+    kept = await place.table()
+    await set_fields(alice, 1)
+    times = [event.ts for event in await all_events(place.source)][shown]
+    read = place.source.elements
+
+    async def elements(document: str, after: int) -> AsyncIterator[RawElement]:
+        async for element in read(document, after):
+            if element.ts in times:
+                yield element
+
+    with monkeypatch.context() as patch:
+        patch.setattr(place.source, "elements", elements)
+        # Others may write than before, so that a window alone is not enough.
+        folder = place.folder(WITH_MALLORY)
+        (report,) = await kept.fold(folder, await all_events(place.source, 4), 5)
+    row = kept.by_document()["a"]
+    assert (row["value"], row["elements"]) == ({**dict.fromkeys("bcde", 1), "count": 1}, 5)
+    assert report.problems == ["the log lacks what was read of it before"]
+    # As soon as all of it is there, it is read by those who may write now.
+    await set_fields(alice, 2)
+    await kept.fold(place.folder(WITH_MALLORY), await all_events(place.source, 5), 6)
+    assert kept.text() == (await place.table([], WITH_MALLORY)).text()
+
+
+async def test_what_may_not_count_any_longer_is_not_missed_when_a_log_is_read_anew() -> None:
+    place = Place()
+    for who in (ALICE, BOB):
+        document = await place.opened("a", who)
+        document.set_field(who.public_key, 1)
+        await document.commit()
+    kept = await place.table()
+    alone = Authority(writers={"": [ALICE.public_key]}, producers={"": MEMBERS})
+    await set_fields(await place.opened("a"), 1)
+    await kept.fold(place.folder(alone), await all_events(place.source, 2), 3)
+    assert kept.by_document()["a"]["value"] == {ALICE.public_key: 1, "count": 1}
+    assert kept.text() == (await place.table([], alone)).text()
+
+
+async def test_a_row_outlasts_what_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place()
+    alice = await place.opened("a")
+    await set_fields(alice, 1, 2, 3)
+    kept = await place.table()
+    before = kept.by_document()["a"]
+    await set_fields(alice, 4)
+    (event,) = await all_events(place.source, 3)
+    read = place.source.elements
+    gone = event._replace(payload=None)  # type: ignore[attr-defined]
+
+    async def elements(document: str, after: int) -> AsyncIterator[RawElement]:
+        if after < event.ts:
+            raise CheckpointTooOldError(event.ts)
+        async for element in read(document, after):
+            yield element
+
+    with monkeypatch.context() as patch:
+        patch.setattr(place.source, "elements", elements)
+        (report,) = await kept.fold(place.folder(), [gone], 4)
+    row = kept.by_document()["a"]
+    assert {**row, "state": None} == {**before, "seq": 4, "state": None}
+    assert state_flaw(row) is None
+    assert f"elements up to {event.ts} are gone" in report.problems
+    # What was missed is read with whatever happens next, were it no element.
+    await alice.pull()
+    await alice.snapshot()
+    await kept.fold(place.folder(), await all_events(place.source, 4), 5)
+    row = kept.by_document()["a"]
+    assert (row["value"], row["elements"], row["seq"]) == ({"count": 4}, 4, 5)
+    await set_fields(alice, 5)
+    await kept.fold(place.folder(), await all_events(place.source, 5), 6)
+    assert kept.by_document()["a"]["value"] == {"count": 5}
+    assert kept.reports == [report]
+
+
+async def test_a_kept_state_stands_for_what_a_relay_has_let_go_of_since() -> None:
+    place = Place()
+    nobody = Authority(writers={"": MEMBERS}, producers={"": [MALLORY.public_key]})
+    alice = await place.opened("a")
+    await set_fields(alice, 1, 2, 3)
+    kept = await place.table([], nobody)
+    await alice.pull()
+    snapshot = await alice.snapshot()
+    await set_fields(alice, 4)
+    await place.log.compact([Removal("a", (), snapshot["uptoTs"])])
+    await place.log.trim(5)
+    folded = await place.folder(nobody).anew(["a"], kept.by_document(), since=3, to=5)
+    assert folded.reports == []
+    kept.apply(folded.window)
+    row = kept.by_document()["a"]
+    assert (row["value"], row["elements"]) == ({"count": 4}, 4)
+
+
+async def test_after_a_gap_a_document_that_cannot_be_read_keeps_its_row_until_it_can() -> None:
+    place = Place()
+    nobody = Authority(writers={"": MEMBERS}, producers={"": [MALLORY.public_key]})
+    alice = await place.opened("a")
+    await set_fields(alice, 1)
+    kept = await place.table([], nobody)
+    await set_fields(alice, 2)
+    await alice.pull()
+    snapshot = await alice.snapshot()
+    await place.log.compact([Removal("a", (), snapshot["uptoTs"])])
+    folded = await place.folder(nobody).anew(["a"], kept.by_document(), since=1, to=3)
+    kept.apply(folded.window)
+    row = kept.by_document()["a"]
+    assert (row["value"], row["seq"]) == ({"count": 1}, 3)
+    assert state_flaw(row) is None
+    assert "are gone" in folded.reports[0].problems[0]
+    # The events between were in no window, and yet nothing is folded without them.
+    await set_fields(alice, 3)
+    await kept.fold(place.folder(nobody), await all_events(place.source, 3), 4)
+    assert kept.by_document()["a"]["value"] == {"count": 1}
+    await set_fields(alice, 4)
+    await kept.fold(place.folder(), await all_events(place.source, 4), 5)
+    assert kept.by_document()["a"]["value"] == {"count": 4}
+
+
+async def test_after_a_gap_a_log_that_shows_less_takes_nothing_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place = Place()
+    alice = await place.opened("a")
+    await set_fields(alice, 1, 2, 3)
+    kept = await place.table()
+    first = (await all_events(place.source))[0]
+    read = place.source.elements
+
+    async def elements(document: str, after: int) -> AsyncIterator[RawElement]:
+        async for element in read(document, after):
+            if element.ts <= first.ts:
+                yield element
+
+    monkeypatch.setattr(place.source, "elements", elements)
+    for authority in (BY_KEYS, WITH_MALLORY):
+        folder = place.folder(authority)
+        kept.apply((await folder.anew(["a"], kept.by_document(), since=3, to=3)).window)
+        row = kept.by_document()["a"]
+        assert (row["value"], row["elements"]) == ({"count": 3}, 3)
 
 
 async def test_after_a_position_that_is_too_old_documents_are_read_anew() -> None:

@@ -4,7 +4,7 @@
   `walstore.document.folding`: who may write is enforced, and what is rejected is told with its
   reason. It never stops anything.
 - A row carries the state that the fold goes on from. A document that was deleted loses its row; one
-  that cannot be folded has null for its value.
+  that cannot be read keeps the row that it had, and has null for its value if it had none.
 - Nothing here reads or writes: `folder` does, and so may many processes at once.
 """
 
@@ -121,22 +121,29 @@ def fold_part(
     seq: int | None = None,
     is_final: bool = False,
     is_ahead: bool = False,
+    is_behind: bool = False,
+    known: Row | None = None,
 ) -> Folded | ReadAgain:
-    """Fold a part onto the row that its document had; `seq` is the new row's, if not the part's."""
-    state = None if previous is None else previous.get("state")
-    if previous is not None and not isinstance(state, dict):
+    """Fold a part onto the row that its document had; `seq` is the new row's, if not the part's.
+
+    With `known` it is a row that is not gone on from, and of which nothing may be missing.
+    """
+    state = state_of(previous)
+    if previous is not None and state is None:
         return ReadAgain("no state was kept")
     return fold(
         rules,
         part.elements,
         identity=identity,
-        previous=cast("dict[str, Any] | None", state),
+        previous=state,
         previous_seq=integer_of(previous, "seq"),
         relay_seq=part.seq if seq is None else seq,
         snapshots=part.snapshots,
         gone_upto=part.gone_upto,
         is_final=is_final,
         is_ahead=is_ahead,
+        is_behind=is_behind,
+        known=state_of(known),
     )
 
 
@@ -168,6 +175,12 @@ def null_row(document: str, part: Part) -> Row:
         "rejected": 0,
         "state": None,
     }
+
+
+def state_of(row: Row | None) -> dict[str, Any] | None:
+    """The state that a row carries; None if there is none."""
+    state = None if row is None else row.get("state")
+    return state if isinstance(state, dict) else None
 
 
 def cutting(text: bytes | None) -> Iterable[object]:

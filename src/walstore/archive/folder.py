@@ -3,7 +3,11 @@
 - Only the documents that something has happened to are touched, and the events of one are let go as
   soon as it is folded.
 - Where a window is not enough, the document is read anew from the source, up to where the window
-  ends. What cannot be had even so is told, and the row says null.
+  ends. That counts if nothing is missing that the kept state had seen: a source that has let go of
+  it, or withholds it, takes nothing back.
+- What cannot be had even so is told, and what there is goes on from the kept state. Where that is
+  not possible either, the row stays as it was: when next something happens to the document, all is
+  read that came after its state. Null is in rows that never had a value.
 - Where something is missing between a row and its window, the row may be an older one than there
   was: the document is read anew, and that counts if it lacks less, and nothing else.
 - A document without a row may be one that was deleted: the source still has the deletion, and the
@@ -29,11 +33,12 @@ from walstore.archive.folded import (
     null_row,
     parsed,
     part_of,
+    state_of,
 )
 from walstore.archive.rows import Row, RowChange, Window, sort_key
 from walstore.archive.source import DOCUMENTS_MAX, Event, Source
 from walstore.canon import Json
-from walstore.document.folding import Folded, FoldRules, ReadAgain, kept_sharing
+from walstore.document.folding import Folded, FoldRules, ReadAgain, kept_note
 from walstore.document.ports import CheckpointTooOldError, RawElement
 from walstore.errors import TransportError
 from walstore.signed.identity import Identity
@@ -41,6 +46,9 @@ from walstore.wire.limits import TS_MAX
 
 # How often a document may be pruned while it is read; then it is tried again later.
 _PRUNED_MAX: Final = 8
+
+# A document as it is now, however far that is.
+_NOW: Final = Part([], [], gone_upto=0, seq=TS_MAX, upto_ts=TS_MAX)
 
 _SHOWN: Final = ("value", "ts", "elements", "authors", "rejected")
 
@@ -116,7 +124,7 @@ class Folder:
         reports: list[Report] = []
         for document in sorted(set(documents)):
             folding = _Folding(self, document, rows.get(document))
-            changes += await folding.change_anew(Part([], [], 0, TS_MAX, TS_MAX), to)
+            changes += await folding.change_anew(to)
             reports += folding.reports()
         changes.sort(key=lambda change: sort_key(change.key))
         return FoldedWindow(Window(since, to, changes, len(changes)), reports)
@@ -139,9 +147,8 @@ class Folder:
                 await self.source.record(document, ROSTER),
                 await self.source.record(document, KEYRING),
             )
-            state = None if previous is None else previous.get("state")
-            if isinstance(state, dict):
-                kept = kept_sharing(document, identity=self.identity, previous=state)
+            note = kept_note(document, identity=self.identity, previous=state_of(previous))
+            kept = None if note is None else note.sharing
         return self.authority.rules(document, identity=self.identity, records=records, kept=kept)
 
 
@@ -169,24 +176,26 @@ class _Folding:
         """
         rules = await self._rules()
         folded = None if is_anew else self._fold(rules, part, self._previous)
-        if isinstance(folded, Folded):
-            return self._changed(part, await self._fuller(rules, part, folded))
-        anew = await self._anew(rules, part, part.seq)
-        if isinstance(anew, ReadAgain):
-            self._problems.append(anew.reason)
-            anew = self._fold(rules, part, self._previous, is_final=True)
-        return self._changed(part, anew)
+        if not isinstance(folded, Folded) and self._is_behind():
+            return self._changed(part, await self._now(rules, part.seq))
+        return self._changed(part, await self._whole(rules, part, part.seq, folded))
 
-    async def change_anew(self, part: Part, seq: int) -> list[RowChange]:
-        """What becomes of the row when everything is read again."""
-        rules = await self._rules()
-        folded = await self._anew(rules, part, seq, is_ahead=True)
-        if isinstance(folded, ReadAgain):
-            self._problems.append(folded.reason)
-            missed = ReadAgain("it cannot be read anew")
-            return self._changed(part._replace(seq=seq, upto_ts=0), missed)
-        changes = self._changed(part._replace(seq=seq), folded)
+    async def change_anew(self, seq: int) -> list[RowChange]:
+        """What becomes of the row when events were missed: the document is read as it is now."""
+        folded = await self._now(await self._rules(), seq)
+        changes = self._changed(_NOW._replace(seq=seq, upto_ts=0), folded)
+        if self._problems or self._is_behind():
+            # What is in the row is the same, and not what is known of it.
+            return changes
         return [change for change in changes if not _is_same(change)]
+
+    def _is_behind(self) -> bool:
+        """Whether something has happened before that the row could not take in."""
+        row, identity = self._previous, self._folder.identity
+        note = kept_note(self._document, identity=identity, previous=state_of(row))
+        if note is None:
+            return row is not None and row.get("value") is None
+        return note.is_behind
 
     async def _rules(self) -> FoldRules:
         rules, problems = await self._folder.rules(self._document, self._previous)
@@ -202,6 +211,8 @@ class _Folding:
         seq: int | None = None,
         is_final: bool = False,
         is_ahead: bool = False,
+        is_behind: bool = False,
+        known: Row | None = None,
     ) -> Folded | ReadAgain:
         return fold_part(
             rules,
@@ -211,38 +222,89 @@ class _Folding:
             seq=seq,
             is_final=is_final,
             is_ahead=is_ahead,
+            is_behind=is_behind,
+            known=known,
         )
 
-    async def _fuller(self, rules: FoldRules, part: Part, folded: Folded) -> Folded:
-        """What a document folds to where nothing more is missing than has to be."""
-        if not folded.opened:
+    async def _now(self, rules: FoldRules, seq: int) -> Folded | ReadAgain:
+        """Fold all that there is above the kept state, however far that is."""
+        state = state_of(self._previous)
+        if state is None:
+            return await self._anew(rules, _NOW, seq, is_ahead=True)
+        part = await self._part(_NOW, await self._texts(_NOW), _upto(state))
+        folded = self._fold(rules, part, self._previous, seq=seq, is_ahead=True)
+        return await self._whole(rules, part, seq, folded, is_ahead=True)
+
+    async def _whole(
+        self,
+        rules: FoldRules,
+        part: Part,
+        seq: int,
+        folded: Folded | ReadAgain | None,
+        *,
+        is_ahead: bool = False,
+    ) -> Folded | ReadAgain:
+        """What a document folds to where nothing more is missing than has to be.
+
+        Args:
+            rules: Who is believed.
+            part: What has happened.
+            seq: The new row's.
+            folded: What that comes to, if it was folded.
+            is_ahead: Whether later parts repeat some of it.
+        """
+        if isinstance(folded, Folded) and not folded.opened:
             return folded
-        anew = await self._anew(rules, part, part.seq)
-        if isinstance(anew, Folded) and anew.is_fuller_than(folded):
+        anew = await self._anew(rules, part, seq, is_ahead=is_ahead)
+        if isinstance(folded, Folded):
+            is_fuller = isinstance(anew, Folded) and anew.is_fuller_than(folded)
+            return anew if is_fuller else folded
+        if isinstance(anew, Folded):
             return anew
-        return folded
+        self._problems.append(anew.reason)
+        folded = self._fold(rules, part, self._previous, seq=seq, is_final=True, is_ahead=is_ahead)
+        if isinstance(folded, Folded) or self._previous is None:
+            return folded
+        self._problems.append(folded.reason)
+        nothing = Part([], [], 0, seq, 0)
+        return self._fold(rules, nothing, self._previous, is_final=True, is_behind=True)
 
     async def _anew(
         self, rules: FoldRules, part: Part, seq: int, *, is_ahead: bool = False
     ) -> Folded | ReadAgain:
         """Fold all that the source has of the document, up to where the part ends."""
-        source, document = self._folder.source, self._document
-        texts = [event.payload async for event in source.snapshots([document], part.seq)]
-        cuts = [cut for text in texts for cut in cutting(text)]
+        texts = await self._texts(part)
         # What is below the first cut need not be read, if any of them is believed.
-        first = min(map(_upto, cuts), default=0)
+        first = min((_upto(cut) for text in texts for cut in cutting(text)), default=0)
         for after in dict.fromkeys([first, 0]):
-            elements, gone_upto = await self._read(after, part.upto_ts)
-            snapshots = cuts
-            if gone_upto != after:
-                # What stands for what is gone may be newer than the part.
-                current = await source.snapshot(document)
-                snapshots = [each for text in [*texts, current] for each in parsed(text)]
-            whole = part._replace(elements=elements, snapshots=snapshots, gone_upto=gone_upto)
-            folded = self._fold(rules, whole, None, seq=seq, is_final=True, is_ahead=is_ahead)
+            whole = await self._part(part, texts, after)
+            folded = self._fold(
+                rules,
+                whole,
+                None,
+                seq=seq,
+                is_final=True,
+                is_ahead=is_ahead,
+                known=self._previous,
+            )
             if isinstance(folded, Folded):
                 break
         return folded
+
+    async def _texts(self, part: Part) -> list[bytes | None]:
+        """The snapshots that the source has, up to where the part ends."""
+        events = self._folder.source.snapshots([self._document], part.seq)
+        return [event.payload async for event in events]
+
+    async def _part(self, part: Part, texts: Sequence[bytes | None], after: int) -> Part:
+        """What the source has above a `ts`, up to where the part ends."""
+        elements, gone_upto = await self._read(after, part.upto_ts)
+        snapshots = [cut for text in texts for cut in cutting(text)]
+        if gone_upto != after:
+            # What stands for what is gone may be newer than the part.
+            current = await self._folder.source.snapshot(self._document)
+            snapshots = [each for text in [*texts, current] for each in parsed(text)]
+        return part._replace(elements=elements, snapshots=snapshots, gone_upto=gone_upto)
 
     async def _read(self, after: int, upto_ts: int) -> tuple[list[RawElement], int]:
         """The elements above a `ts`, or above what is gone by now; and above what they are."""
@@ -269,6 +331,9 @@ class _Folding:
         else:
             self._problems.append(folded.reason)
             row = null_row(document, part)
+            if self._previous is not None:
+                # Nothing can be gone on from, and yet there is a value.
+                row = {**self._previous, "seq": part.seq}
         if row is None and self._previous is None:
             return []
         return [change_of((document,), self._previous, row)]

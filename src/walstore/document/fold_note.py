@@ -35,6 +35,7 @@ class FoldNote(NamedTuple):
         unmet: The links that count of the revoked, by author, whose elements were not read yet.
         sharing: What is known of who shares the document; no business of the fold's.
         relay_seq: The relay seq of the last event; 0 where nobody has said it.
+        is_behind: Whether something had happened up to there that could not be taken in.
     """
 
     writers_id: str = ""
@@ -49,6 +50,7 @@ class FoldNote(NamedTuple):
     unmet: Mapping[str, list[str]] = {}
     sharing: Json = None
     relay_seq: int = 0
+    is_behind: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The member of a snapshot's extension; what says nothing is left out."""
@@ -76,6 +78,7 @@ class FoldNote(NamedTuple):
             "unmet": dict(self.unmet),
             "sharing": self.sharing,
             "seq": self.relay_seq,
+            "behind": self.is_behind,
         }
         return {name: member for name, member in members.items() if member}
 
@@ -118,6 +121,7 @@ def _read(members: Mapping[str, Any]) -> FoldNote:
         unmet={author: list(links) for author, links in members.get("unmet", {}).items()},
         sharing=members.get("sharing"),
         relay_seq=members.get("seq", 0),
+        is_behind=members.get("behind", False),
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from walstore.canon import Json
 from walstore.document.log import DocumentLog
-from walstore.document.revoked import Revoked, is_overreaching, nobody_revoked
+from walstore.document.revoked import Revoked, counted_seq, is_overreaching, nobody_revoked
 from walstore.document.snapshot import Snapshot
 from walstore.sealed.encryptor import Encryptor, PlainEncryptor
 
@@ -29,7 +29,7 @@ class FoldRules:
         encryptor: Opens what is sealed.
         writers_id: Names the three rules above: other rules, another name.
         keys_id: Names the keys that are at hand.
-        sharing: What the rules were made of, to be kept with the state; see `kept_sharing`.
+        sharing: What the rules were made of, to be kept with the state; see `kept_note`.
     """
 
     document_key: str
@@ -49,6 +49,12 @@ class FoldRules:
             is_writer=self.is_writer,
             revoked=self.revoked,
         )
+
+    def counted(self, author: str, session: str | None, seq: int) -> int:
+        """How far a session counts that has been read up to a seq."""
+        if self.revoked(author) is None and not self.is_writer(author):
+            return 0
+        return counted_seq(self.revoked, author, session, seq)
 
     def counts_all(self, snapshot: Snapshot) -> bool:
         """Whether everything counts that a snapshot covers."""

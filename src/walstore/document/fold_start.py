@@ -53,6 +53,7 @@ def resumed(
     *,
     previous_seq: int,
     is_final: bool,
+    is_ahead: bool,
 ) -> Start:
     """Start from the state that was kept.
 
@@ -72,6 +73,8 @@ def resumed(
     if note.relay_seq and note.relay_seq != previous_seq:
         raise NotEnoughError(f"the kept state is that of {note.relay_seq}, not of {previous_seq}")
     if not is_final:
+        if note.is_behind and not is_ahead:
+            raise NotEnoughError("something has happened before that is not in the kept state")
         if note.writers_id != rules.writers_id:
             raise NotEnoughError("others may write than before")
         if note.unreadable and note.keys_id != rules.keys_id:

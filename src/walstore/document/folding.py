@@ -24,7 +24,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from walstore.canon import Json
 from walstore.crdt import WalCrdt
 from walstore.crdt.nodes import NodeSequence
 from walstore.crdt.packed_state import StateTooLargeError
@@ -54,7 +53,7 @@ from walstore.signed.identity import Identity
 from walstore.signed.roster import seq_of
 from walstore.wire.envelope import Profile
 
-__all__ = ["FoldRules", "Folded", "ReadAgain", "fold", "kept_sharing"]
+__all__ = ["FoldRules", "Folded", "ReadAgain", "fold", "kept_note"]
 
 _PLAIN = PlainEncryptor()
 
@@ -117,6 +116,8 @@ def fold(
     gone_upto: int = 0,
     is_final: bool = False,
     is_ahead: bool = False,
+    is_behind: bool = False,
+    known: Mapping[str, Any] | None = None,
 ) -> Folded | ReadAgain:
     """Fold a part of a log on top of what was folded before.
 
@@ -131,35 +132,58 @@ def fold(
         snapshots: The snapshots of the document that were stored meanwhile, in their order.
         gone_upto: Elements up to this `ts` may be missing from the part.
         is_final: Whether there is nothing to read again: what is at hand has to do.
-        is_ahead: Whether the part reaches further than later parts begin: what they repeat of it
-            is passed over.
+        is_ahead: Whether the part is all that there is above the kept state, and reaches further
+            than later parts begin: what they repeat of it is passed over.
+        is_behind: Whether something is not in the part, to be kept in mind: until it is, later
+            parts are not enough.
+        known: A state that was kept, and that is not gone on from: what was seen there has to be
+            in the part, as far as it still counts.
 
     Returns:
         What it folds to; or that the whole log is needed, and why. With `is_final` that is so only
-        if the kept state cannot be used, or if elements are gone and nothing that is believed
-        stands for them.
+        if the kept state cannot be used, if elements are gone and nothing that is believed stands
+        for them, or if something is not there that was known.
     """
     noticed: list[Rejection] = []
     try:
-        kept = resumed(rules, identity, previous, previous_seq=previous_seq, is_final=is_final)
+        kept = resumed(
+            rules,
+            identity,
+            previous,
+            previous_seq=previous_seq,
+            is_final=is_final,
+            is_ahead=is_ahead,
+        )
         start = based(rules, kept, snapshots, gone_upto, noticed, is_final=is_final)
         part = above(elements, start.note.base_ts)
-        folding = _Fold(rules, start, relay_seq=relay_seq, is_ahead=is_ahead)
+        folding = _Fold(rules, start, relay_seq=relay_seq, is_ahead=is_ahead, is_behind=is_behind)
         if not is_final:
             check_vouching(start.note, part)
             if start is kept and previous is not None:
                 folding.check_met(part)
     except NotEnoughError as error:
         return ReadAgain(str(error))
-    return folding.read(part, noticed, identity)
+    folded = folding.read(part, noticed, identity)
+    if folding.has_lost(_kept_start(rules.document_key, identity, known)):
+        return ReadAgain("the log lacks what was read of it before")
+    return folded
 
 
-def kept_sharing(
+def kept_note(
     document_key: str, *, identity: Identity, previous: Mapping[str, Any] | None
-) -> Json:
-    """What the rules of a kept state were made of; None if there is none of this identity's."""
+) -> FoldNote | None:
+    """What a kept state remembers; None if it is none of this identity's."""
+    start = _kept_start(document_key, identity, previous)
+    return None if start is None else start.note
+
+
+def _kept_start(
+    document_key: str, identity: Identity | None, previous: Mapping[str, Any] | None
+) -> Start | None:
+    if previous is None or identity is None:
+        return None
     try:
-        return None if previous is None else read_kept(document_key, identity, previous)[1].sharing
+        return Start(*read_kept(document_key, identity, previous))
     except (MalformedError, SealRejectedError):
         return None
 
@@ -167,11 +191,20 @@ def kept_sharing(
 class _Fold:
     """One reading of a part."""
 
-    def __init__(self, rules: FoldRules, start: Start, *, relay_seq: int, is_ahead: bool) -> None:
+    def __init__(
+        self,
+        rules: FoldRules,
+        start: Start,
+        *,
+        relay_seq: int,
+        is_ahead: bool,
+        is_behind: bool,
+    ) -> None:
         self._rules = rules
         self._start = start
         self._relay_seq = relay_seq
         self._is_ahead = is_ahead
+        self._is_behind = is_behind
         self._log = rules.new_log()
         if start.snapshot is not None:
             started(self._log, start.snapshot)
@@ -232,6 +265,25 @@ class _Fold:
             is_deleted=newest_cut(cuts).is_deletion and not crdt.names(),
         )
 
+    def has_lost(self, known: Start | None) -> bool:
+        """Whether something is not there that was seen before, and still counts."""
+        if known is None or known.snapshot is None:
+            return False
+        rules, now = self._rules, self._log.tracker
+        before = started(rules.new_log(), known.snapshot).tracker
+        before.resume(known.note.unsettled)
+        for author, session, seq in before.sessions():
+            if now.has_lost(author, session, rules.counted(author, session, seq)):
+                return True
+        missing = [
+            gap._replace(got=min(gap.got, before.highest(gap.author, gap.session) + 1))
+            for gap in now.gaps()
+            # What leads up to what counts of the revoked may pass seqs over.
+            if rules.revoked(gap.author) is None
+            and gap.expected <= before.highest(gap.author, gap.session)
+        ]
+        return bool(_opened(missing, before.gaps()))
+
     def _noted(
         self, part: Sequence[RawElement], rejections: list[Rejection], reading: Reading
     ) -> FoldNote:
@@ -245,9 +297,12 @@ class _Fold:
         return before._replace(
             sharing=rules.sharing,
             relay_seq=self._relay_seq,
+            is_behind=self._is_behind,
             base_ts=log.checkpoint if self._is_ahead else before.base_ts,
-            writers_id=rules.writers_id,
-            keys_id=rules.keys_id if unreadable + before.unreadable else "",
+            # Where a state had to be gone on from that other rules have made, it stays theirs: as
+            # soon as the whole log is there, it is read by these.
+            writers_id=before.writers_id or rules.writers_id,
+            keys_id=before.keys_id if before.unreadable else rules.keys_id if unreadable else "",
             elements=before.elements + len(part) - len(rejections) - unreadable,
             rejected=before.rejected + len(rejections),
             authors=tuple(sorted(authors.union(before.authors))),
