@@ -61,7 +61,8 @@ def parted_example() -> Manifest:
         "notes", now_ms=NOW_MS, parts=3, mode="sealed", prefix="notes/", first_epoch=4
     )
     manifest = manifest.with_base(to=7, count=9, formats=in_parts("b7", 4, 0, 5), now_ms=NOW_MS)
-    return manifest.with_diff(to=9, count=2, formats=in_parts("d9", 1, 1, 0), now_ms=NOW_MS)
+    manifest = manifest.with_diff(to=9, count=2, formats=in_parts("d9", 1, 1, 0), now_ms=NOW_MS)
+    return replace(manifest, gap_upto=5)
 
 
 def _edited(index: int, **changes: Any) -> Manifest:
@@ -138,6 +139,7 @@ def manifests(draw: st.DrawFn) -> Manifest:
     )
     for _ in range(draw(st.integers(0, 5))):
         manifest = _and_one_more(draw, manifest)
+    manifest = replace(manifest, gap_upto=draw(st.sampled_from([0, 0, 3])))
     return manifest.dropping_epochs(draw(st.integers(0, 3)))
 
 

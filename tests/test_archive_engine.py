@@ -16,11 +16,15 @@ from tests.archive_tables import Clock
 from tests.archive_world import ARCHIVE, MODES, World, until
 from tests.rigged import ALICE, BOB
 from walstore.archive.authority import Authority
+from walstore.archive.checking import check_archive
 from walstore.archive.destination import Destination
 from walstore.archive.engine import Engine
+from walstore.archive.folded import integer_of
 from walstore.archive.folder import Folder
 from walstore.archive.memory import MemoryDestination
 from walstore.archive.modes import FoldedTable
+from walstore.archive.reader import Archive
+from walstore.archive.rows import Window
 from walstore.archive.service import Keeping, NotBegunError
 from walstore.archive.source import Event, FalseBeginningError, Page, Status
 from walstore.document.ports import LogBehindError
@@ -244,6 +248,60 @@ async def test_a_source_that_does_not_reach_back_is_caught_up_with(world: World)
     else:
         documents = {row["document"] for row in await world.rows() if row["kind"] == "snapshot"}
         assert documents == {"notes/a", "notes/b", "notes/c"}
+
+
+@pytest.mark.parametrize("resumes", [True, False])
+async def test_a_sealed_archive_remembers_that_it_has_missed_something(resumes: bool) -> None:
+    world = World("sealed")
+    await world.happen(20)
+    await world.log.trim(9)
+    # It comes late. The relay still has all elements, and no feed that says where they were.
+    await world.engine().run_once()
+    assert min(integer_of(row, "seq") for row in await world.rows()) > 8
+    for _ in range(2):
+        await world.happen(3)
+        committed = await world.engine(resumes=resumes).run_once()
+        assert committed is not None
+        assert committed.manifest.gap_upto == 8
+    assert (
+        "events up to 8 may be missing"
+        in (await check_archive(Archive(world.place, "notes/"))).notes
+    )
+
+
+async def test_an_archive_that_has_missed_nothing_says_so(world: World) -> None:
+    await world.happen(20)
+    await world.engine().run_once()
+    await world.log.trim(world.last + 1)
+    await world.happen(5)
+    committed = await world.engine(resumes=False).run_once()
+    assert committed is not None
+    assert committed.manifest.gap_upto == 0
+    await world.check()
+
+
+async def test_a_start_anew_holds_no_more_than_the_buffer_takes() -> None:
+    world = World("sealed")
+    await world.happen(30)
+    await world.engine().run_once()
+    await world.happen(30)
+    engine = world.engine(resumes=False, buffer_bytes_max=1)
+    table, held = engine._table, list[int]()
+    window, catch_up = table.window, table.catch_up
+
+    async def windowed(events: Sequence[Event], **options: Any) -> Window:
+        held.append(len(events))
+        return await window(events, **options)
+
+    async def caught_up(**options: Any) -> Window:
+        found = await catch_up(**options)
+        held.append(len(found.changes))
+        return found
+
+    table.window, table.catch_up = windowed, caught_up  # type: ignore[method-assign]
+    await engine.run_once()
+    assert max(held) <= 5
+    await world.check()
 
 
 async def test_what_was_read_before_a_gap_is_written_though_the_source_has_let_go_of_it(

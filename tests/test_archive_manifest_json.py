@@ -212,7 +212,7 @@ def _remove(text: Any, path: Path) -> None:
 
 
 OPTIONAL = {
-    *("columns", "key_fields", "mode", "source", "prefix", "first_epoch"),
+    *("columns", "key_fields", "mode", "source", "prefix", "first_epoch", "gap_upto"),
     *("churn", "table_rows", "key", "sha256"),
 }
 

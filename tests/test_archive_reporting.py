@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from walstore.archive.config import read_settings
+from walstore.archive.config import Settings, read_settings
 from walstore.archive.manifest import Part, opened
 from walstore.archive.reporting import Progress, Reporting
 from walstore.archive.writer import Committed
@@ -56,6 +57,20 @@ def test_a_position_is_said_as_text() -> None:
     }
 
 
+def reporting_settings(directory: Path) -> Settings:
+    (directory / "token").write_text("secret\n")
+    (directory / "token").chmod(0o600)
+    return read_settings(
+        {
+            "source": {"relay": "ws://127.0.0.1:1", "prefix": "all/"},
+            "archive": {"table": "notes", "mode": "sealed"},
+            "destinations": [{"url": "memory:"}],
+            "report": {"token_file": "token"},
+        },
+        directory=directory,
+    )
+
+
 @pytest.mark.parametrize(("archived", "said"), [("notes/", "notes/"), ("", ""), (None, "all/")])
 async def test_what_is_said_is_of_the_documents_that_were_archived(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archived: str | None, said: str
@@ -64,17 +79,7 @@ async def test_what_is_said_is_of_the_documents_that_were_archived(
     monkeypatch.setattr(
         archive_report, "ask_relay", lambda *_, body, **options: bodies.append(body)
     )
-    (tmp_path / "token").write_text("secret\n")
-    (tmp_path / "token").chmod(0o600)
-    settings = read_settings(
-        {
-            "source": {"relay": "ws://127.0.0.1:1", "prefix": "all/"},
-            "archive": {"table": "notes", "mode": "sealed"},
-            "destinations": [{"url": "memory:"}],
-            "report": {"token_file": "token"},
-        },
-        directory=tmp_path,
-    )
+    settings = reporting_settings(tmp_path)
     manifest = opened("notes", now_ms=1, prefix=archived, source="r")
     manifest = manifest.with_base(to=7, count=0, formats={"jsonl": (Part("x", 0),)}, now_ms=1)
     async with archive_report.reporting(settings) as say:
@@ -83,6 +88,25 @@ async def test_what_is_said_is_of_the_documents_that_were_archived(
     assert [json.loads(each) for each in bodies] == [
         {"archive": "notes", "position": "7", "prefix": said, "relay_id": "r"}
     ]
+
+
+async def test_nothing_is_said_of_an_archive_that_has_missed_something(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bodies: list[bytes] = []
+    monkeypatch.setattr(
+        archive_report, "ask_relay", lambda *_, body, **options: bodies.append(body)
+    )
+    settings = reporting_settings(tmp_path)
+    manifest = opened("notes", now_ms=1, prefix="notes/", source="r")
+    manifest = manifest.with_base(to=7, count=0, formats={"jsonl": (Part("x", 0),)}, now_ms=1)
+    manifest = replace(manifest, gap_upto=5)
+    async with archive_report.reporting(settings) as say:
+        assert say is not None
+        for _ in range(2):
+            say(Committed(manifest.artifacts[0], manifest, "x", None))
+    assert bodies == []
+    assert caplog.text.count("events up to 5 may be missing") == 1
 
 
 async def test_only_the_last_of_each_archive_is_said() -> None:

@@ -107,6 +107,8 @@ async def check_archive(
         except NoFormatError as error:
             checked.notes.append(f"the rows at the head were not checked: {error}")
     checked.flaws += flaws
+    if manifest.gap_upto:
+        checked.notes.append(f"events up to {manifest.gap_upto} may be missing")
     if bare and manifest.mode == "folded":
         checked.notes.append(
             f"documents with a value that no state proves: {len(bare)}, {min(bare)!r} the first"

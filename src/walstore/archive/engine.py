@@ -10,7 +10,8 @@
   it is thrown away and read again from the head; until then an archive that is empty stays so.
 - A full buffer is written at once, and nothing more is read until it is.
 - A restart goes on where the archive ends. So does a writer who has met somebody else's commit.
-- Where the source no longer reaches back so far, what it still has becomes a new base.
+- Where the source no longer reaches back so far, a new base of what it still has closes the gap,
+  and it is read on from there.
 - What may pass is waited out. What will not, such as another relay or a damaged archive, ends it.
 """
 
@@ -291,7 +292,6 @@ class Engine:
         window = await self._window_from(min_seq)
         committed = await self._commit_window(window, is_base_wanted=True)
         self._go_on_from(window.to)
-        self.status.is_ready = True
         self._measure()
         return committed
 

@@ -137,6 +137,8 @@ class Manifest:
         source: The relay that they are from; None if nobody said.
         first_epoch: The epoch that it began with: objects of lower ones are not its own.
         prefix: What the keys of its documents begin with; None if nobody said.
+        gap_upto: Up to here events may be missing, which the source had let go of before they were
+            read; 0 if none are.
     """
 
     table: str
@@ -151,6 +153,7 @@ class Manifest:
     source: str | None = None
     first_epoch: int = 1
     prefix: str | None = None
+    gap_upto: int = 0
 
     @property
     def version(self) -> int:

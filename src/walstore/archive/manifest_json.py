@@ -11,7 +11,8 @@
 - The checksum is the SHA-256 of the canonical text without it. Members that only newer writers
   know are under it too, and are otherwise let be.
 - What may be missing: `columns`, `key_fields`, `mode`, `source`, `prefix`, `first_epoch`,
-  `checksum`, an artifact's `churn`, an object's `key` and `sha256`. What is there is checked.
+  `gap_upto`, `checksum`, an artifact's `churn`, an object's `key` and `sha256`. What is there is
+  checked.
 - Version 2 has artifacts in parts: `"parts": N` for all of them, and in each format
   `{"parts": [{"uri": …, "size_bytes": …, "row_count": …, …}, …]}`.
 - A version that is not known is refused, never guessed at.
@@ -138,6 +139,8 @@ def _manifest_members(manifest: Manifest) -> dict[str, Json]:
         members["prefix"] = manifest.prefix
     if manifest.first_epoch > 1:
         members["first_epoch"] = manifest.first_epoch
+    if manifest.gap_upto:
+        members["gap_upto"] = str(manifest.gap_upto)
     return members
 
 
@@ -190,6 +193,7 @@ def _manifest(members: Members, version: int) -> Manifest:
         source=optional(members, "source", as_text),
         first_epoch=optional(members, "first_epoch", as_count) or 1,
         prefix=optional(members, "prefix", as_prefix),
+        gap_upto=optional(members, "gap_upto", as_position) or 0,
     )
 
 

@@ -2,7 +2,8 @@
 
 - `SealedTable` keeps the events themselves. `FoldedTable` keeps the documents that they fold to,
   and reads the rows that documents had from the archive: the archive is its only memory.
-- Where the source no longer reaches back to the head, `catch_up` takes what it still has.
+- Where the source no longer reaches back to the head, `catch_up` takes what it still has: sealed
+  rows up to where it begins, and folded ones up to where it ends.
 """
 
 from __future__ import annotations
@@ -86,19 +87,17 @@ class SealedTable:
         return sealed_window(events, since=_head(manifest), to=to)
 
     async def catch_up(self, *, min_seq: int, manifest: Manifest | None) -> Window:
-        """The current snapshots, which stand for what is gone, and all that is left."""
-        to, snapshots = await self._source.bootstrap()
-        events: dict[int, Event] = {event.seq: event async for event in snapshots}
-        check_beginning(min_seq=min_seq, head_seq=to)
-        seq = min_seq - 1
-        while seq < to:
-            page = await self._source.page(seq)
-            events |= {event.seq: event for event in page.events}
-            if page.last_seq <= seq:
-                break
-            seq = page.last_seq
-        reached = max(to, seq)
-        return sealed_window(events.values(), since=_head(manifest), to=reached)
+        """The current snapshots, which stand for what is gone; what is left is read as always."""
+        head = _head(manifest)
+        to = max(min_seq - 1, head)
+        at, snapshots = await self._source.bootstrap()
+        events = [event async for event in snapshots if head < event.seq <= to]
+        check_beginning(min_seq=min_seq, head_seq=at)
+        # What cannot be gone on from is no beginning, and the head stays where it is.
+        await self._source.page(to)
+        # A source may still have the elements: it cannot say where in the feed they were.
+        gap_upto = to if to > head else 0
+        return sealed_window(events, since=head, to=to)._replace(gap_upto=gap_upto)
 
     def committed(self, window: Window) -> None:
         """Nothing is remembered."""

@@ -61,12 +61,14 @@ class Window(NamedTuple):
         to: The position that the table has reached with the last one.
         changes: At most one per key, in the order of their keys.
         churn: How many events they stand for.
+        gap_upto: Up to here events may be missing; 0 if none are.
     """
 
     since: int
     to: int
     changes: Sequence[RowChange]
     churn: int
+    gap_upto: int = 0
 
 
 def key_of(row: Row, key_fields: Sequence[str]) -> Key:

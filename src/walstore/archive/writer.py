@@ -276,9 +276,12 @@ class Writer:
             columns=self.table.columns,
             parts=self.table.parts,
         )
-        return await self.commit_work(work, is_base_wanted=is_base_wanted)
+        gap_upto = window.gap_upto
+        return await self.commit_work(work, is_base_wanted=is_base_wanted, gap_upto=gap_upto)
 
-    async def commit_work(self, work: Work, *, is_base_wanted: bool = False) -> Committed | None:
+    async def commit_work(
+        self, work: Work, *, is_base_wanted: bool = False, gap_upto: int = 0
+    ) -> Committed | None:
         """Commit what is written elsewhere; as `commit`."""
         async with self._lock:
             await self._places.roll_forward()
@@ -295,6 +298,7 @@ class Writer:
                 raise
             if after is before:
                 return None
+            after = replace(after, gap_upto=max(after.gap_upto, gap_upto))
             await self._places.replace(after.dropping_epochs(self._keep_epochs))
             return Committed(after.artifacts[-1], after, self._places.manifest_uri, trigger)
 

@@ -1,7 +1,11 @@
-"""How `walstore archive run` says to a relay what is archived: through its admin endpoint."""
+"""How `walstore archive run` says to a relay what is archived: through its admin endpoint.
+
+- Of a table that has missed events nothing is said: the relay may be the only one that has them.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -17,6 +21,10 @@ from walstore.signed.keyfile import KeyfileError, read_keyfile
 
 SEND_S_MAX = 30.0
 
+_GAP = "%s: events up to %d may be missing in the archive: the relay is not told to let go of any"
+
+_logger = logging.getLogger("walstore.archive")
+
 
 @asynccontextmanager
 async def reporting(settings: Settings) -> AsyncIterator[Callable[[Committed], None] | None]:
@@ -31,6 +39,7 @@ async def reporting(settings: Settings) -> AsyncIterator[Callable[[Committed], N
         return
     split_url(report.relay)
     token = _token(report.token_file)
+    with_gaps: set[str] = set()
     prefixes = {table.name: table.prefix for table in settings.tables}
 
     async def send(progress: Progress) -> None:
@@ -42,6 +51,12 @@ async def reporting(settings: Settings) -> AsyncIterator[Callable[[Committed], N
 
         def say(committed: Committed) -> None:
             manifest = committed.manifest
+            if manifest.gap_upto:
+                # The relay may still have what is missing, and would let go of it.
+                if manifest.table not in with_gaps:
+                    _logger.warning(_GAP, manifest.table, manifest.gap_upto)
+                with_gaps.add(manifest.table)
+                return
             # What it was archived with, whatever is configured by now.
             prefix = prefixes[manifest.table] if manifest.prefix is None else manifest.prefix
             archive = report.archive(manifest.table)
