@@ -15,9 +15,10 @@ from tests.archive_faults import Faults, FaultyDestination, Killed, timed_out
 from tests.archive_tables import Clock
 from tests.archive_world import ARCHIVE, MODES, World, until
 from tests.rigged import ALICE, BOB
+from walstore.archive import modes
 from walstore.archive.authority import Authority
 from walstore.archive.checking import check_archive
-from walstore.archive.destination import Destination
+from walstore.archive.destination import Destination, Found
 from walstore.archive.engine import Engine
 from walstore.archive.folded import integer_of
 from walstore.archive.folder import Folder
@@ -248,6 +249,47 @@ async def test_a_source_that_does_not_reach_back_is_caught_up_with(world: World)
     else:
         documents = {row["document"] for row in await world.rows() if row["kind"] == "snapshot"}
         assert documents == {"notes/a", "notes/b", "notes/c"}
+
+
+class CountingDestination(MemoryDestination):
+    """Counts the artifacts that are read."""
+
+    read = 0
+
+    async def get(self, key: str) -> Found | None:
+        self.read += key != MANIFEST
+        return await super().get(key)
+
+
+@pytest.mark.parametrize("names_max", [modes.NAMES_KEPT_MAX, 4])
+async def test_a_new_document_is_looked_for_in_the_archive_once(
+    monkeypatch: pytest.MonkeyPatch, names_max: int
+) -> None:
+    monkeypatch.setattr(modes, "ROWS_KEPT_MAX", 2)
+    monkeypatch.setattr(modes, "NAMES_KEPT_MAX", names_max)
+    world = World("folded", max_churn_records=0)
+    world.place = place = CountingDestination("here")
+    engine, reads = world.engine(), list[int]()
+    await engine.run_once()
+    for number in range(20):
+        await world.edit(f"notes/{number}")
+        place.read = 0
+        await read_all_and_flush(engine)
+        reads.append(place.read)
+    # Each of the two parts is read once, unless there are too many to remember. What is put is
+    # looked at, too.
+    assert (len([each for each in reads if each > 2]) <= 2) is (names_max > 4)
+    # What has a row, and is not at hand, is read.
+    for key in ("notes/0", "notes/20", "notes/7", "notes/20"):
+        await world.edit(key)
+        await read_all_and_flush(engine)
+    await world.check()
+
+
+async def read_all_and_flush(engine: Engine) -> None:
+    while await engine._read():
+        pass
+    await engine.flush()
 
 
 @pytest.mark.parametrize("resumes", [True, False])

@@ -26,6 +26,9 @@ from walstore.archive.source import Event, Source, check_beginning
 # Rows of documents that were touched lately; each is at most what a relay takes as a snapshot.
 ROWS_KEPT_MAX = 1024
 
+# Documents of which it is remembered that they have a row: some ten MiB of names.
+NAMES_KEPT_MAX = 2**18
+
 
 class TableKind(NamedTuple):
     """What all tables of a mode have in common."""
@@ -134,6 +137,9 @@ class FoldedTable:
         # The rows as of a position. Events above a later one must never be folded onto them.
         self._rows: OrderedDict[str, Row | None] = OrderedDict()
         self._rows_at = 0
+        # The documents that have rows there, by part: a new one is not looked for in the archive.
+        self._names: dict[int, set[str]] = {}
+        self._parts = 1
 
     async def window(
         self, events: Sequence[Event], *, to: int, manifest: Manifest | None
@@ -189,16 +195,36 @@ class FoldedTable:
         """The rows that documents have in the archive."""
         if self._rows_at != _head(manifest):
             self.forget()
-        unknown = [each for each in documents if each not in self._rows]
-        found: dict[str, Row | None] = dict.fromkeys(unknown)
+            self._rows_at = _head(manifest)
+        self._parts = 1 if manifest is None else manifest.parts
+        found: dict[str, Row | None] = {}
+        for document in documents:
+            names = self._names_beside(document)
+            if document not in self._rows and (names is None or document in names):
+                found[document] = None
         way = None if manifest is None else plan(manifest)
         if manifest is not None and way is not None:
-            for number in sorted({bucket_of((each,), manifest.parts) for each in unknown}):
+            for number in sorted({bucket_of((each,), manifest.parts) for each in found}):
+                names = set()
                 for row in await self._archive.part_rows(manifest, way, number):
+                    if len(names) <= NAMES_KEPT_MAX // manifest.parts:
+                        names.add(str(row["document"]))
                     if row["document"] in found:
                         found[str(row["document"])] = as_of(row, manifest.head_position)
+                self._remember(number, names)
         known = {each: self._rows[each] for each in documents if each in self._rows}
         return {name: row for name, row in {**known, **found}.items() if row is not None}
+
+    def _names_beside(self, document: str) -> set[str] | None:
+        """The documents in the same part that have rows; None if they are not remembered."""
+        return self._names.get(bucket_of((document,), self._parts))
+
+    def _remember(self, number: int, names: set[str]) -> None:
+        """Remember which documents of a part have rows, unless there are too many."""
+        if len(names) <= NAMES_KEPT_MAX // self._parts:
+            self._names[number] = names
+        else:
+            self._names.pop(number, None)
 
     def committed(self, window: Window) -> None:
         """Remember the rows that were written: they are likely to be needed next."""
@@ -209,12 +235,17 @@ class FoldedTable:
             document = str(change.key[0])
             self._rows[document] = change.new
             self._rows.move_to_end(document)
+            number = bucket_of((document,), self._parts)
+            if change.new is not None and number in self._names:
+                self._names[number].add(document)
+                self._remember(number, self._names[number])
         while len(self._rows) > ROWS_KEPT_MAX:
             self._rows.popitem(last=False)
 
     def forget(self) -> None:
         """Read rows from the archive again."""
         self._rows.clear()
+        self._names.clear()
 
     def _tell(self, reports: Iterable[Report]) -> None:
         if self._on_report is not None:
