@@ -21,7 +21,7 @@ import pytest
 from tests.postgres_cluster import Cluster, binaries, running_cluster
 from tests.postgres_proxy import Cut, Proxy
 from tests.postgres_writer import written
-from tests.relay_clients import ANNA, BEN, CARL, revision_of, snapshot_text, speaking
+from tests.relay_clients import ANNA, BEN, CARL, appending, revision_of, snapshot_text, speaking
 from walstore.errors import UsageError
 from walstore.net.websocket import WebSocketTransport
 from walstore.relay.log import (
@@ -41,7 +41,7 @@ from walstore.relay.log import (
 from walstore.relay.postgres import PostgresLog
 from walstore.relay.server import Relay
 from walstore.testing.relay_log import NOW_MS, RelayLogContract, element, elements, snapshot
-from walstore.wire.frames import Elements, EndOfStored, Kept, Ok, Pull
+from walstore.wire.frames import Elements, EndOfStored, Kept, Ok, Pull, Refusal
 
 _WAIT_S_MAX = 30.0
 
@@ -342,6 +342,26 @@ async def test_who_follows_at_one_relay_is_told_of_what_is_kept_through_another(
         text = snapshot_text(CARL, "notes/a", upto_ts=0)
         assert isinstance(await carl.put("notes/a", text, replaces=None), Ok)
         assert await ben.get(Kept, "live") == Kept("live", "snapshot", revision_of(text))
+
+
+async def test_what_another_relay_stores_is_handed_out_though_the_first_read_of_it_fails(
+    log: PostgresLog, other: PostgresLog, dsn: str
+) -> None:
+    async with (
+        Relay.serve(log) as here,
+        Relay.serve(other) as there,
+        speaking(here.url, BEN) as ben,
+        speaking(there.url, CARL) as carl,
+    ):
+        await ben.follow("notes/a")
+        await carl.append(CARL, "notes/a", {"n": 1})
+        await ben.elements(1)
+        # All connections but those that listen, here and there.
+        _terminate(dsn, "query NOT LIKE 'LISTEN%' AND query <> 'SELECT seq FROM walstore_head'")
+        await carl.say(appending(CARL, "notes/a", {"n": 2}, ref="lost"))
+        assert isinstance(await carl.outcome("lost"), Refusal)
+        await carl.append(CARL, "notes/a", {"n": 2})
+        assert [element.data for element in await ben.elements(1)] == [b'{"n":2}']
 
 
 async def test_notices_end_when_the_log_is_closed(dsn: str) -> None:

@@ -102,6 +102,9 @@ _FRAMES_IN_A_ROW = 16
 # How often it is written down how far readers are, and looked up who may still read.
 _HOUSEKEEPING_S = 30
 
+# The pause before a log is asked again for what others have stored; live followers wait for it.
+_RETRY_S = 1.0
+
 _PRODUCER = re.compile(rb'\{"authorPubkey":"([0-9a-f]{64})"')
 
 # Small windows: elements of one log are alike, and connections are many.
@@ -506,11 +509,20 @@ class Relay:
         async for notice in self.log.notices():
             for record in notice.records:
                 self._following.kept(*record)
+            seq = await self._catch_up_with_notices(seq)
+
+    async def _catch_up_with_notices(self, seq: int | None) -> int:
+        """Hand out what is above a seq, and return up to where.
+
+        A log that cannot be read now is asked again: nobody might ever tell of the same once more.
+        """
+        while True:
             try:
                 # The first notice says that listening has begun: what came before is read once.
-                seq = await self._hand_out_since(seq) if seq is not None else await self._begin()
+                return await (self._begin() if seq is None else self._hand_out_since(seq))
             except LogError as error:
                 _logger.error("%s", error)
+                await asyncio.sleep(_RETRY_S)
 
     async def _begin(self) -> int:
         head = await self.log.feed(TS_MAX, None, Filter(), count_max=1, bytes_max=1)
@@ -525,6 +537,7 @@ class Relay:
             )
             if seq + 1 < page.min_seq:
                 self._following.resume_all()
+                self._feeds.wake()
                 return page.head_seq
             self._following.noticed(page.events)
             seq = page.last_seq
