@@ -77,7 +77,7 @@ from walstore.wire.frames import (
     client_frame,
     read_relay_frame,
 )
-from walstore.wire.limits import FRAME_BYTES_MAX, SNAPSHOT_PIECE_SIZE, TS_MAX
+from walstore.wire.limits import FRAME_BYTES_MAX, SNAPSHOT_PIECE_SIZE, TS_AHEAD_MS_MAX, TS_MAX
 
 DOCUMENT = "notes/a"
 
@@ -1945,6 +1945,20 @@ async def test_everything_acknowledged_is_there_after_a_restart(tmp_path: Path) 
         later = await anna.append(ANNA, DOCUMENT, {"n": 50})
         assert later.result["ts"] > places[-1].result["ts"]
         assert later.result["seq"] == 51
+
+
+async def test_a_clock_that_is_days_ahead_for_a_moment_stamps_nothing_that_readers_refuse(
+    log: RelayLog,
+) -> None:
+    now_ms = [1_700_000_000_000]
+    async with (
+        Relay.serve(log, now_ms=lambda: now_ms[0]) as relay,
+        speaking(relay.url, ANNA) as anna,
+    ):
+        for n, jump in enumerate([0, 3 * 24 * 3600 * 1000, -3 * 24 * 3600 * 1000]):
+            now_ms[0] += jump
+            place = (await anna.append(ANNA, DOCUMENT, {"n": n})).result
+            assert place["ts"] < 1_700_000_000_000 + TS_AHEAD_MS_MAX
 
 
 async def test_ts_increases_whatever_the_clock_does(log: RelayLog) -> None:

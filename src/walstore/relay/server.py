@@ -68,6 +68,7 @@ from walstore.relay.session import (
     Unsubscribe,
     frames_in,
 )
+from walstore.relay.steady_time import SteadyTime
 from walstore.signed.auth import relay_address
 from walstore.signed.grant import read_grant
 from walstore.wire.frames import (
@@ -152,7 +153,7 @@ class Relay:
             log,
             queue_max=limits.queue_max,
             queue_bytes_max=limits.queue_bytes_max,
-            now_ms=now_ms,
+            now_ms=SteadyTime(now_ms),
             on_stored=self._stored,
             metrics=self.metrics,
         )
