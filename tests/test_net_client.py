@@ -78,6 +78,7 @@ from walstore.wire.limits import (
     PRESENCE_BYTES_MAX,
     PULL_ELEMENTS_MAX,
     SNAPSHOT_PIECE_SIZE,
+    SNAPSHOT_VALUES_MAX,
     TS_MAX,
 )
 
@@ -487,6 +488,16 @@ def test_an_element_beyond_the_limit_is_not_sent() -> None:
         wire.client.append(DOC, body(size=ELEMENT_BYTES_MAX), wire.now_ms)
     assert not caught.value.retryable
     assert wire.hear() == []
+
+
+def test_a_snapshot_of_more_values_than_a_relay_takes_is_not_sent() -> None:
+    wire = Wire({DOC: LOG}).connect()
+    most = b"[" + b"0," * (SNAPSHOT_VALUES_MAX - 2) + b"0]"
+    with pytest.raises(TooLargeError, match="values") as caught:
+        wire.client.put_snapshot(DOC, most.replace(b"]", b",0]"), None, wire.now_ms)
+    assert not caught.value.retryable
+    assert wire.hear() == []
+    assert not wire.client.put_snapshot(DOC, most, None, wire.now_ms).is_settled
 
 
 def small_hello(frame_bytes_max: int) -> Hello:

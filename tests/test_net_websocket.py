@@ -50,6 +50,7 @@ from walstore.net.faults import (
 from walstore.net.keeper import Timing
 from walstore.net.status import State, TransportStatus
 from walstore.relay.log import RelayLog, Removal
+from walstore.relay.log import StoredSnapshot as StoredText
 from walstore.relay.memory import MemoryLog
 from walstore.relay.server import Relay
 from walstore.relay.sqlite import SqliteLog
@@ -73,6 +74,7 @@ from walstore.wire.frames import (
     read_client_frame,
     relay_frame,
 )
+from walstore.wire.limits import SNAPSHOT_VALUES_MAX
 
 ALICE, BOB = (Identity.from_seed(bytes([n]) * 32) for n in (1, 2))
 MEMBERS = frozenset({ALICE.public_key, BOB.public_key})
@@ -984,6 +986,19 @@ async def test_a_snapshot_that_is_no_snapshot_does_not_keep_a_document_from_open
         assert doc.snapshot_verdict.name == "FORGED"
         doc.set_field("title", "written all the same")
         assert await doc.commit() == 1
+
+
+async def test_a_snapshot_of_more_values_than_anybody_stores_is_not_read() -> None:
+    text = b"[" + b"[]," * (SNAPSHOT_VALUES_MAX // 2) + b"[]]"
+
+    class Hostile(MemoryLog):
+        async def snapshot(self, document: str) -> StoredText | None:
+            return StoredText(sha256(text).hexdigest(), text)
+
+    async with Relay.serve(Hostile()) as relay, transport(relay.url) as peer:
+        stored = await peer.read(f"{DOC}__snapshot")
+        assert stored is not None
+        assert stored.document is None
 
 
 async def test_a_connection_that_goes_silent_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

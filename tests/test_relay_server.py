@@ -32,6 +32,8 @@ from tests.relay_clients import (
     speaking,
 )
 from walstore.canon import canonical_bytes
+from walstore.errors import MalformedError
+from walstore.relay.checking import check_snapshot
 from walstore.relay.frontier import UNDOMINATED_MAX
 from walstore.relay.limits import Limits
 from walstore.relay.log import (
@@ -47,6 +49,7 @@ from walstore.relay.log import (
 from walstore.relay.memory import MemoryLog
 from walstore.relay.roles import Roles
 from walstore.relay.server import Relay, _pieces
+from walstore.relay.session import PutWhole
 from walstore.relay.sqlite import SqliteLog
 from walstore.signed.auth import sign_auth
 from walstore.signed.author import Domain, SigningFrame, sign_append
@@ -77,7 +80,13 @@ from walstore.wire.frames import (
     client_frame,
     read_relay_frame,
 )
-from walstore.wire.limits import FRAME_BYTES_MAX, SNAPSHOT_PIECE_SIZE, TS_AHEAD_MS_MAX, TS_MAX
+from walstore.wire.limits import (
+    FRAME_BYTES_MAX,
+    SNAPSHOT_PIECE_SIZE,
+    SNAPSHOT_VALUES_MAX,
+    TS_AHEAD_MS_MAX,
+    TS_MAX,
+)
 
 DOCUMENT = "notes/a"
 
@@ -1019,6 +1028,13 @@ async def test_a_snapshot_that_is_not_signed_and_sound_is_not_stored(text: bytes
             await anna.say(PutSnapshot("put", DOCUMENT, None, None, piece.decode(), is_last))
         assert (await anna.refusal("put")).code is Code.INVALID
         assert await log.snapshots(DOCUMENT) == []
+
+
+def test_a_snapshot_of_too_many_values_is_refused_unread() -> None:
+    # Whoever parsed it, or looked at its signature, would find another reason.
+    text = b"[" + b"[]," * (SNAPSHOT_VALUES_MAX // 2) + b"[]"
+    with pytest.raises(MalformedError, match="values"):
+        check_snapshot(PutWhole("put", DOCUMENT, None, text))
 
 
 async def test_a_snapshot_is_its_producers_to_put_and_nobody_elses() -> None:

@@ -60,6 +60,7 @@ from walstore.net.requests import (
 from walstore.net.status import State
 from walstore.net.subscriptions import Subscriptions
 from walstore.signed.identity import Identity
+from walstore.wire.element import has_too_many_values
 from walstore.wire.frames import (
     Challenge,
     FrameError,
@@ -75,6 +76,7 @@ from walstore.wire.limits import (
     ELEMENT_BYTES_MAX,
     PRESENCE_BYTES_MAX,
     SNAPSHOT_BYTES_MAX,
+    SNAPSHOT_VALUES_MAX,
 )
 
 # A presence as it is passed on: what was said, and who said it.
@@ -162,6 +164,8 @@ class RelayClient:
         """Replace a revision of the snapshot; raises as `append` does."""
         if len(text) > SNAPSHOT_BYTES_MAX:
             raise TooLargeError(len(text), SNAPSHOT_BYTES_MAX)
+        if has_too_many_values(text, SNAPSHOT_VALUES_MAX):
+            raise TooLargeError(SNAPSHOT_VALUES_MAX + 1, SNAPSHOT_VALUES_MAX, unit="values")
         return self._ask(PendingPut(self._outgoing.next_ref(), document, text, revision), now_ms)
 
     def get_record(self, document: str, name: str, now_ms: int) -> PendingRecord:

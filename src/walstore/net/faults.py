@@ -144,8 +144,8 @@ class TransportClosedError(TransportError):
 class TooLargeError(TransportError):
     """Larger than any relay takes: it was not sent."""
 
-    def __init__(self, size: int, size_max: int, what: str = "") -> None:
-        message = f"{what}{size} bytes exceed the {size_max} that a relay takes"
+    def __init__(self, size: int, size_max: int, what: str = "", unit: str = "bytes") -> None:
+        message = f"{what}{size} {unit} exceed the {size_max} that a relay takes"
         super().__init__(message, retryable=False)
 
 

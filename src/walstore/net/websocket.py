@@ -50,8 +50,9 @@ from walstore.net.keys import checked_key
 from walstore.net.pending import Pending
 from walstore.net.status import State, StatusSubscription, TransportStatus
 from walstore.signed.identity import Identity
+from walstore.wire.element import has_too_many_values
 from walstore.wire.frames import GetSnapshot
-from walstore.wire.limits import PULL_ELEMENTS_MAX, TS_MAX
+from walstore.wire.limits import PULL_ELEMENTS_MAX, SNAPSHOT_VALUES_MAX, TS_MAX
 
 __all__ = ["Connection", "Follow", "RelayUrlError", "Timing", "WebSocketTransport"]
 
@@ -244,7 +245,9 @@ class WebSocketTransport:
             return None
         revision, text = stored
         try:
-            return StoredSnapshot(parse(text), revision)
+            # Nobody honest stores more values, and all else would wait while they are read.
+            is_endless = has_too_many_values(text, SNAPSHOT_VALUES_MAX)
+            return StoredSnapshot(None if is_endless else parse(text), revision)
         except MalformedError:
             # It is there, and is no snapshot: the document will say so.
             return StoredSnapshot(None, revision)

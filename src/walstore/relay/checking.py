@@ -1,7 +1,7 @@
 """What a relay makes sure of before it stores anything: a checked type comes out, or an error.
 
 - An element: canonical text within the limits, signed by the author that it names.
-- A snapshot: canonical text, signed by its producer, counts that can be compared.
+- A snapshot: canonical text within the limits, signed by its producer, counts that can be compared.
 - The relay cannot tell more; readers check the rest, and do not believe the relay in this either.
 """
 
@@ -17,10 +17,10 @@ from walstore.relay.log import NewElement, NewSnapshot
 from walstore.relay.session import RESERVED_SUFFIX, PutWhole
 from walstore.signed.author import Domain, SigningFrame, verify_bytes, verify_document
 from walstore.signed.chain import link
-from walstore.wire.element import read_raw_element
+from walstore.wire.element import has_too_many_values, read_raw_element
 from walstore.wire.envelope import is_counted_writer
 from walstore.wire.frames import Append
-from walstore.wire.limits import COUNTS_BYTES_MAX, TS_MAX
+from walstore.wire.limits import COUNTS_BYTES_MAX, SNAPSHOT_VALUES_MAX, TS_MAX
 
 
 def check_element(frame: Append) -> NewElement:
@@ -45,6 +45,8 @@ def check_snapshot(order: PutWhole) -> NewSnapshot:
     Raises:
         MalformedError: It is not one; the reason is for its sender.
     """
+    if has_too_many_values(order.text, SNAPSHOT_VALUES_MAX):
+        raise MalformedError("snapshot", f"more than {SNAPSHOT_VALUES_MAX} values")
     document = parse(order.text)
     if not isinstance(document, dict):
         raise MalformedError("snapshot", "not an object")

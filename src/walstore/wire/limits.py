@@ -73,6 +73,10 @@ FRAME_BRACKETS_MAX = 2**14
 # A snapshot's text, in all its pieces. The state of a book is a few MiB.
 SNAPSHOT_BYTES_MAX = 64 * 2**20
 
+# JSON values in it, about: each costs whoever reads it microseconds, before the signature is looked
+# at. A list of as many values as a state may have pieces is half of it, and a text is one value.
+SNAPSHOT_VALUES_MAX = 2**22
+
 # What a snapshot counts, by writer, as text: some 40,000 sessions. The changes feed shows it beside
 # the snapshot, in one message.
 COUNTS_BYTES_MAX = 4 * 2**20
