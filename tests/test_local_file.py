@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -389,6 +391,17 @@ def test_the_file_of_another_document_or_author_is_left_alone(path: Path) -> Non
     with pytest.raises(OtherAuthorError):
         LocalFile.open(path, document_key=DOCUMENT_KEY, author="b" * 64)
     assert path.read_bytes() == before
+
+
+def test_a_file_that_was_analysed_is_used_as_before(path: Path) -> None:
+    with open_file(path) as file:
+        file.add_elements([element(1)])
+    with closing(sqlite3.connect(path)) as stranger:
+        stranger.execute("ANALYZE")
+        stranger.commit()
+    with open_file(path) as file:
+        file.add_elements([element(2)])
+        assert file.page(0, 10) == [element(1), element(2)]
 
 
 def test_a_closed_file_says_so(path: Path) -> None:

@@ -478,6 +478,14 @@ async def test_another_version_is_refused(path: Path, version: int, reason: str)
     assert reason in await refusal(path)
 
 
+async def test_a_file_that_was_analysed_is_used_as_before(path: Path) -> None:
+    await made(path)
+    with closing(sqlite3.connect(path)) as operator:
+        operator.execute("ANALYZE")
+    async with SqliteLog.open(path) as log:
+        assert (await log.append([element("one more")], NOW_MS))[0].is_new
+
+
 async def test_other_tables_are_refused(path: Path) -> None:
     await made(path)
     with closing(sqlite3.connect(path)) as stranger:
