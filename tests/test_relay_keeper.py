@@ -30,7 +30,7 @@ from walstore.relay.log import (
 )
 from walstore.relay.memory import MemoryLog
 from walstore.relay.metrics import Metrics
-from walstore.relay.retention import Policy, PolicyError
+from walstore.relay.retention import LogMode, Policy, PolicyError
 
 TOKEN = "a-token-of-the-operator"
 NOW_MS = 1_700_000_000_000
@@ -104,6 +104,24 @@ async def test_a_changed_policy_is_kept_and_carried_out_at_once() -> None:
     again = keeper_of(log, Policy(recent_count=9, retain_tail_n=7))
     await again.load()
     assert again.policy == Policy(recent_count=2, history_count=1, retain_tail_n=7)
+
+
+async def test_what_is_configured_after_a_change_counts_and_what_was_before_does_not() -> None:
+    log = await filled(MemoryLog())
+    configured = {"recent_count": 9, "retain_tail_n": 7}
+    keeper = keeper_of(log, Policy.read(configured))
+    await keeper.change({"recent_count": 2, "log_mode": "compact_below_snapshot"})
+    again = keeper_of(log, Policy.read(configured))
+    await again.load()
+    assert again.policy.recent_count == 2
+    assert again.policy.log_mode is LogMode.COMPACT_BELOW_SNAPSHOT
+    # The default is named now, and the other member has another value.
+    later = keeper_of(log, Policy.read({"recent_count": 8, "log_mode": "keep_full_history"}))
+    await later.load()
+    assert later.policy == Policy(recent_count=8)
+    await later.change({"recent_count": 3})
+    await later.load()
+    assert later.policy == Policy(recent_count=3)
 
 
 async def test_a_bad_change_changes_nothing() -> None:

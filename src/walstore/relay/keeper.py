@@ -1,7 +1,8 @@
 """Keeps a running relay to its retention policy.
 
 - The policy is the configured one with what the operator has changed since, which is kept in the
-  log itself and survives a restart.
+  log itself and survives a restart. What was said last counts: a member that is configured
+  otherwise than when it was changed, or only since, is as it is configured.
 - It compacts every so often, and at once when the policy changes. Two never run at a time.
 - A log that cannot be compacted now is tried again later; the relay goes on.
 - How far archives have come is kept in the log, too: a policy may ask for it.
@@ -31,8 +32,9 @@ from walstore.relay.retention import Policy, PolicyError
 
 _logger = logging.getLogger("walstore.relay.keeper")
 
-# Under this name the log keeps what was changed.
+# Under this name the log keeps what was changed, and under this member what was configured then.
 POLICY_SETTING = "retention"
+_CONFIGURED = "configured"
 
 
 class Keeper:
@@ -60,7 +62,7 @@ class Keeper:
         Raises:
             LogError: The log cannot be read.
         """
-        changes = (await self._log.settings()).get(POLICY_SETTING, {})
+        changes = await self._changes()
         try:
             self.policy = self._configured.changed(changes)
         except PolicyError as error:
@@ -76,11 +78,26 @@ class Keeper:
         """
         async with self._turn:
             policy = self.policy.changed(changes)
-            kept = (await self._log.settings()).get(POLICY_SETTING, {})
-            await self._log.put_setting(POLICY_SETTING, {**kept, **changes})
+            kept = {**await self._changes(), **changes, _CONFIGURED: self._named()}
+            await self._log.put_setting(POLICY_SETTING, kept)
             self.policy = policy
             _logger.info("the policy is now %s", policy.as_json())
             return await self._compact()
+
+    async def _changes(self) -> dict[str, Any]:
+        """What was changed, but for what was configured otherwise since."""
+        kept = dict((await self._log.settings()).get(POLICY_SETTING, {}))
+        now = self._named()
+        then = kept.pop(_CONFIGURED, now)
+        return {
+            key: value
+            for key, value in kept.items()
+            if key not in now or (key in then and then[key] == now[key])
+        }
+
+    def _named(self) -> dict[str, Any]:
+        members = self._configured.as_json()
+        return {key: members[key] for key in sorted(self._configured.named)}
 
     async def preview(self) -> Plan:
         """What a compaction would remove now.

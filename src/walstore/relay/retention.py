@@ -18,7 +18,7 @@ Three layers, each for itself:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import Enum
 from typing import Any, Final
 
@@ -74,6 +74,7 @@ class Policy:
         require_archive: Whether elements go only if the archive holds them.
         replay_window: How many events back the changes feed can be followed; None: all.
         compaction_interval_seconds: How often a relay compacts.
+        named: The members that somebody has named, whether or not that is the default.
     """
 
     snapshot_mode: SnapshotMode = SnapshotMode.RECENT_HISTORY
@@ -85,6 +86,7 @@ class Policy:
     require_archive: bool = False
     replay_window: int | None = None
     compaction_interval_seconds: int = 300
+    named: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant.
@@ -117,13 +119,15 @@ class Policy:
         Raises:
             PolicyError: A member is unknown or has a wrong value.
         """
-        return replace(self, **{key: _read(key, value) for key, value in members.items()})
+        found = {key: _read(key, value) for key, value in members.items()}
+        return replace(self, named=self.named | found.keys(), **found)
 
     def as_json(self) -> dict[str, Any]:
         """The members, as `read` takes them."""
         return {
             key: value.value if isinstance(value, Enum) else value
             for key, value in asdict(self).items()
+            if key in _KEYS
         }
 
 
@@ -249,7 +253,7 @@ def _check_type(policy: Policy, key: str, kind: type) -> None:
         raise PolicyError(key, f"not a {kind.__name__}")
 
 
-_KEYS: Final = frozenset(field.name for field in fields(Policy))
+_KEYS: Final = frozenset(each.name for each in fields(Policy)) - {"named"}
 _MODES: Final = {"snapshot_mode": _mode(SnapshotMode), "log_mode": _mode(LogMode)}
 
 # What a client keeps of the snapshots that it has seen: the current ones and ten of the others.
