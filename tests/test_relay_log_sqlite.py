@@ -780,6 +780,19 @@ async def test_an_element_that_is_missing_is_noticed(path: Path) -> None:
             await rows_of(log, after=NOW_MS + 10)
 
 
+async def test_what_is_new_below_a_prefix_takes_no_longer_with_more_documents(path: Path) -> None:
+    steps = []
+    async with SqliteLog.open(path) as log:
+        for number in range(2, 200):
+            some = [element(f"{number}", f"notes/{number}"), element(f"{number}", "other")]
+            place = (await log.append(some, NOW_MS))[-1]
+            with closing(sqlite3.connect(path)) as connection, counted(connection) as count:
+                found = reads.feed(connection, place.seq - 2, None, Filter("notes/"), 10, LARGE)
+            assert [event.seq for event in found.events] == [place.seq - 1]
+            steps.append(next(count))
+    assert steps[-1] < steps[0] + 20
+
+
 async def test_snapshots_that_are_gone_make_nothing_slower(path: Path) -> None:
     async with SqliteLog.open(path) as log:
         (place,) = await log.append([element("1")], NOW_MS)
@@ -797,13 +810,19 @@ async def test_snapshots_that_are_gone_make_nothing_slower(path: Path) -> None:
 
 def steps_of(path: Path) -> int:
     """How many steps SQLite takes to find the snapshots of a document."""
-    count = itertools.count()
-    with closing(sqlite3.connect(path)) as connection:
-        connection.set_progress_handler(lambda: next(count) < 0, 1)
+    with closing(sqlite3.connect(path)) as connection, counted(connection) as count:
         assert len(reads.snapshots(connection, "notes/a")) == 2
         assert reads.snapshot(connection, "notes/a") is not None
         assert reads.bootstrap(connection, Filter()).events
     return next(count)
+
+
+@contextmanager
+def counted(connection: sqlite3.Connection) -> Iterator[Iterator[int]]:
+    """What comes next is how many steps SQLite has taken."""
+    count = itertools.count()
+    connection.set_progress_handler(lambda: next(count) < 0, 1)
+    yield count
 
 
 async def test_checks_can_be_left_out_for_large_files(path: Path) -> None:
