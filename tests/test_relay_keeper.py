@@ -124,6 +124,14 @@ async def test_what_is_configured_after_a_change_counts_and_what_was_before_does
     assert later.policy == Policy(recent_count=3)
 
 
+async def test_documents_are_counted_however_many_there_are() -> None:
+    log = MemoryLog()
+    await log.append(
+        [NewElement(f"notes/{n}", f"{n:064x}", AUTHOR, "s", b"{}") for n in range(100_001)], NOW_MS
+    )
+    assert (await front_of(log).gauges()).documents == 100_001
+
+
 async def test_a_bad_change_changes_nothing() -> None:
     log = await filled(MemoryLog())
     keeper = keeper_of(log, Policy(recent_count=9))
@@ -334,9 +342,9 @@ async def test_documents_are_not_counted_for_everybody_who_asks() -> None:
     class Counting(MemoryLog):
         asked = 0
 
-        async def documents(self, prefix: str, *, count_max: int) -> list[Any]:
+        async def documents_count(self) -> int:
             self.asked += 1
-            return await super().documents(prefix, count_max=count_max)
+            return await super().documents_count()
 
     log = Counting()
     await filled(log, snapshots=1)

@@ -15,9 +15,8 @@ from walstore.relay.keeper import Keeper
 from walstore.relay.log import DocumentStatus, Event, FeedPage, Filter, RelayLog
 from walstore.relay.metrics import Gauges, Metrics
 
-# Documents are counted at most this often, and no further.
+# Documents are counted at most this often.
 _COUNT_MS_MIN = 10_000
-_COUNT_MAX = 100_000
 
 # Rows without a payload that are passed over at once, the bytes of what they covered, and the seqs
 # that they are looked for among.
@@ -135,7 +134,7 @@ class Front:
         now_ms = self._now_ms()
         if abs(now_ms - self._counted_ms) >= _COUNT_MS_MIN:
             self._counted_ms = now_ms
-            self._count = len(await self._log.documents("", count_max=_COUNT_MAX))
+            self._count = await self._log.documents_count()
         return self._count
 
     async def _oldest_snapshot_ms(self, min_seq: int) -> int | None:

@@ -349,6 +349,10 @@ class RelayLog(Protocol):
         """What there is of the documents above a key, by key: a way through all of them."""
         ...
 
+    async def documents_count(self) -> int:
+        """How many documents there are; none of them is loaded for that."""
+        ...
+
     async def compact(self, removals: Sequence[Removal]) -> Removed:
         """Remove payloads, keep rows. The floors of the documents rise, and never fall."""
         ...

@@ -252,6 +252,10 @@ class MemoryLog:
         keys = sorted(key for key in self._documents if key > document)
         return [self._status(key, self._documents[key]) for key in keys[:count_max]]
 
+    async def documents_count(self) -> int:
+        """How many documents there are."""
+        return len(self._documents)
+
     def _status(self, key: str, document: _Document) -> DocumentStatus:
         events = self._at(document.elements) + self._at(document.snapshots)
         there = [event for event in events if event.payload is not None]

@@ -370,6 +370,11 @@ class PostgresLog:
         (rows,) = await self._read(Query(queries.DOCUMENTS_AFTER, wanted))
         return [read_document(columns) for columns in rows]
 
+    async def documents_count(self) -> int:
+        """How many documents there are."""
+        (((count,),),) = await self._read(Query(queries.DOCUMENTS_COUNT, {}))
+        return int(count)
+
     async def _read(self, *wanted: Query) -> list[list[Columns]]:
         """The answers to several queries, all of one moment, in one round trip."""
         async with self._readers.take() as connection:

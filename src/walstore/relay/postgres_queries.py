@@ -36,6 +36,7 @@ SELECT {DOCUMENT_COLUMNS} FROM walstore_documents
 WHERE document COLLATE "C" > %(document)s COLLATE "C"
 ORDER BY document COLLATE "C" LIMIT %(count_max)s
 """
+DOCUMENTS_COUNT: Final[LiteralString] = "SELECT count(*) FROM walstore_documents"
 PUT_DOCUMENTS: Final[LiteralString] = f"""
 INSERT INTO walstore_documents ({DOCUMENT_COLUMNS})
 SELECT * FROM unnest(

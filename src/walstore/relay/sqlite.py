@@ -225,6 +225,10 @@ class SqliteLog:
         """What there is of the documents above a key, by key."""
         return await self._read(reads.documents_after, document, count_max)
 
+    async def documents_count(self) -> int:
+        """How many documents there are."""
+        return await self._read(reads.documents_count)
+
     # ── forgetting ─────────────────────────────────────────────────────────────────────
 
     async def compact(self, removals: Sequence[Removal]) -> Removed:

@@ -325,6 +325,11 @@ def documents(connection: sqlite3.Connection, prefix: str, count_max: int) -> li
     return [_document(row).status() for row in rows]
 
 
+def documents_count(connection: sqlite3.Connection) -> int:
+    """How many documents there are: each has the next number, and keeps it."""
+    return read_state(connection).documents
+
+
 def readers(connection: sqlite3.Connection, key: str) -> list[ReaderMark]:
     """The readers of a document that are known."""
     rows = connection.execute("SELECT * FROM readers WHERE document = ?", (key,))

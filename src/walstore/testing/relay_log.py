@@ -924,6 +924,16 @@ class RelayLogContract:
         assert [status.document for status in await log.documents("", count_max=2)] == ["a", "c"]
         assert [status.document for status in await log.documents("b", count_max=2)] == ["b"]
 
+    async def test_documents_are_counted(self, log: RelayLog) -> None:
+        assert await log.documents_count() == 0
+        await log.append([element("1", "a"), element("1", "b"), element("2", "a")], NOW_MS)
+        await log.put_snapshot(snapshot("refused", None, NOW_MS + 9, document="c"), NOW_MS)
+        await log.put_record("d", "roster", b"{}", None)
+        await log.append([element("3", "a")], NOW_MS)
+        assert await log.documents_count() == 2
+        await log.put_snapshot(snapshot("taken", None, 0, document="c"), NOW_MS)
+        assert await log.documents_count() == 3
+
     async def test_a_document_says_what_there_is_of_it(self, log: RelayLog) -> None:
         new = elements(4)
         places = await log.append(new, NOW_MS)
