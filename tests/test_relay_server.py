@@ -1205,6 +1205,25 @@ async def test_who_is_revoked_hears_nothing_more(log: RelayLog) -> None:
         assert (await ben.refusal("live")).code is Code.RESTRICTED
 
 
+async def test_who_is_revoked_is_no_longer_present() -> None:
+    roles = roles_of('[[grant]]\nprefix = "notes/"\ngrant = [ANNA]\nread = [ANNA, CARL]')
+    async with (
+        Relay.serve(MemoryLog(), roles=roles) as relay,
+        speaking(relay.url, ANNA) as anna,
+        speaking(relay.url, BEN) as ben,
+    ):
+        await anna.follow(DOCUMENT)
+        await anna.say(revoking(at_ms=1, roles=["read"]))
+        await anna.get(Ok, "grant")
+        await ben.say(SetPresence(DOCUMENT, {"name": "Ben"}))
+        there = await anna.get(Presence)
+        await anna.say(revoking(at_ms=2))
+        assert await anna.get(Presence) == there._replace(payload=None)
+        async with speaking(relay.url, CARL) as carl:
+            await carl.follow(DOCUMENT)
+            assert await carl.silence() == []
+
+
 @pytest.mark.parametrize(
     "asked",
     [

@@ -171,9 +171,12 @@ class Following:
             self.announce(peer, document, None)
 
     def recheck(self, peers: Iterable[Peer]) -> None:
-        """End the subscriptions of those who may no longer read."""
+        """End the subscriptions and the presence of those who may no longer read."""
         now_ms = self._now_ms()
         for peer in peers:
+            for document in list(peer.present_in):
+                if not peer.session.may_read(document, now_ms):
+                    self.announce(peer, document, None)
             for subscription in list(peer.subscriptions.values()):
                 if not peer.session.may_read(subscription.document, now_ms):
                     self._end_with(subscription, revoked(subscription.ref))
