@@ -790,7 +790,11 @@ class WalStore(StoreEditing):
         return FileBinding(self, path, text=text, memory=memory, on_status=on_status)
 
     def typed(self, schema: Schema[T]) -> Typed[T]:
-        """The document as a value of a class."""
+        """The document as a value of a class.
+
+        Raises:
+            NotWeakError: Values of the class cannot be referenced weakly.
+        """
         return Typed(self, schema)
 
     # ── the network ────────────────────────────────────────────────────────────────────
