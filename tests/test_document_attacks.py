@@ -185,6 +185,7 @@ LOSSES: dict[str, Callable[[JsonElement], bool]] = {
     "the last element": lambda element: bool(element["ts"] < 4),
     "the newer half": lambda element: bool(element["ts"] < 3),
     "all of one author": lambda element: bool(element["authorPubkey"] == ALICE.public_key),
+    "the last of one author, a newer one stays": lambda element: bool(element["ts"] != 3),
 }
 
 
@@ -236,6 +237,33 @@ async def test_a_dropped_element_in_the_middle_is_a_gap_and_marks_tell_of_its_au
     put_in(holed, log.elements[1])
     await reader.pull()
     assert reader.detected_gaps() == []
+    # Behind the last one of an author nothing is passed over: where nobody says to have seen it,
+    # only marks tell that it is gone.
+    log = RiggedLog()
+    put_in(log, write_starfish(BOB, [set_op(BOB, 1, "bob's")]))
+    put_in(log, write_starfish(ALICE, [set_op(ALICE, 2, "alice's")]))
+    marks = (await read(log))[0].marks
+    cut = log.kept(lambda element: element["ts"] != 1)
+    assert (await read(cut))[0].detected_gaps() == []
+    told: list[Event] = []
+    with pytest.raises(RollbackDetectedError):
+        await document(cut, CAROL, marks=marks, on_event=told.append).open()
+    assert told == [Rollback(f"element 1 of {BOB.public_key[:8]}… is gone")]
+
+
+async def test_an_element_that_nobody_counts_is_missed_by_its_ts() -> None:
+    """Two tabs of a peer count alike: without the later one, every count is what it was."""
+    log = RiggedLog()
+    for counter in (1, 2):
+        put_in(log, write_starfish(BOB, [set_op(BOB, counter, counter)], seq=1))
+    marks = (await read(log))[0].marks
+    events: list[Event] = []
+    doc = document(
+        log.kept(lambda each: each["ts"] == 1), CAROL, marks=marks, on_event=events.append
+    )
+    with pytest.raises(RollbackDetectedError):
+        await doc.open()
+    assert events == [Rollback("it ends at 1, before 2")]
 
 
 async def test_marks_survive_a_session_that_saw_less() -> None:

@@ -473,6 +473,24 @@ async def test_w20_an_emptied_log_is_noticed_and_nothing_is_written_to_it() -> N
     assert empty.received == []
 
 
+async def test_w20_the_last_of_one_author_is_missed_though_a_newer_element_is_there() -> None:
+    log = RiggedLog()
+    put_in(log, write_starfish(BOB, [set_op(BOB, 1, "bob's")]))
+    put_in(log, write_starfish(ALICE, [set_op(ALICE, 2, "alice's")]))
+    marks = (await read(log))[0].marks
+    with pytest.raises(RollbackDetectedError):
+        await read(log.kept(lambda element: element["ts"] != 1), marks=marks)
+
+
+async def test_w20_a_log_that_ends_earlier_is_noticed_though_every_count_is_the_same() -> None:
+    log = RiggedLog()
+    for counter in (1, 2):
+        put_in(log, write_starfish(BOB, [set_op(BOB, counter, "bob's")], seq=1))
+    marks = (await read(log))[0].marks
+    with pytest.raises(RollbackDetectedError):
+        await read(log.kept(lambda element: element["ts"] != 2), marks=marks)
+
+
 async def test_w21_two_contents_under_one_clock_are_reported_with_the_proof() -> None:
     log = RiggedLog()
     put_in(log, write_starfish(BOB, [set_op(BOB, 1, "one")], seq=1))

@@ -344,11 +344,11 @@ PARTS = [
     ),
     Part(
         "G16",
-        "small faults in each of three areas",
+        "small faults in each of four areas",
         ("tests.mutants", "--score", "{size}"),
         60,
         None,
-        (r"% of (\d+) faults", 0.9),
+        (r"% of (\d+) faults", 3.6),
     ),
     Part("G16", "branches of the core that tests reach", ("tests.covered",)),
 ]

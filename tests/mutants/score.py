@@ -79,6 +79,21 @@ AREAS = {
             "tests/test_document_commit.py",
         ],
     ),
+    "rollback": Area(
+        ["walstore/document/opening.py", "walstore/document/gaps.py"],
+        [
+            "tests/test_weaknesses.py",
+            "tests/test_document_attacks.py",
+            "tests/test_document_snapshots.py",
+            "tests/test_document_pruning.py",
+            "tests/test_document_forgetting.py",
+            "tests/test_document_revoked.py",
+            "tests/test_document_snapshots_vectors.py",
+            "tests/test_document_folding.py",
+            "tests/test_store_marks.py",
+            "tests/test_store_rollback.py",
+        ],
+    ),
 }
 
 # A fault may make an end endless; so much longer than without it is long enough.
