@@ -3,8 +3,11 @@
 - A relay serves a thousand documents, and somebody goes on writing to them. `walstore archive run`
   is killed at a random moment of its life, some lives while it starts, and starts again.
 - A kill counts if something was committed since the one before.
+- In the end a folded archive is the fold of each document, and a sealed one holds every seq that
+  the relay has.
 
-`WALSTORE_ARCHIVE_KILLS` says how many kills; the seed is printed.
+`WALSTORE_ARCHIVE_KILLS` says how many kills count, and a quarter as many of a sealed archive; the
+seed is printed.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import signal
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -25,15 +29,22 @@ from walstore.archive.local import LocalDestination
 from walstore.archive.reader import Archive, ArchiveNotFoundError
 from walstore.document import ALLOW_ANY, WalDocument
 from walstore.net.websocket import WebSocketTransport
+from walstore.relay.reading import opened_source
 from walstore.signed import Identity
 
 KILLS = int(os.environ.get("WALSTORE_ARCHIVE_KILLS", "20"))
 SEED = int(os.environ.get("WALSTORE_ARCHIVE_KILLS_SEED", "0")) or time.time_ns() % 10**6
 DOCUMENTS = 1000
 
-LIFE_S = (0.1, 1.2)
-# How long a life may take to commit something, on a busy machine.
+# How many lives end while they start, and after how long.
+EARLY = 0.2
+EARLY_S = (0.0, 0.3)
+# How long the others go on after they have committed something.
+LIFE_S = (0.0, 0.4)
+# How long that may take, on a busy machine.
 PATIENCE_S = 60.0
+# Somebody who types fast, not somebody who floods: a life is to have time to catch up.
+EDIT_S = 0.005
 
 WRITER = Identity.from_seed(bytes([1]) * 32)
 
@@ -52,7 +63,7 @@ parts = 4
 interval = "50ms"
 
 [snapshot]
-max_churn_records = 2000
+max_churn_records = 1000
 
 [retention]
 keep_epochs = 3
@@ -96,6 +107,7 @@ class Fleet:
     async def write_on(self) -> None:
         while True:
             await self._edit(self._rng.choice(self.documents))
+            await asyncio.sleep(EDIT_S)
 
     async def _edit(self, document: WalDocument) -> None:
         text = document.text("body")
@@ -119,8 +131,12 @@ async def test_twenty_kills_leave_an_archive_that_is_the_fold_of_the_log(
             await fleet.begin()
             archive = Archive(LocalDestination(tmp_path / "first"), "notes/")
             async with _going_on(fleet):
-                for _ in range(KILLS // (1 if mode == "folded" else 4)):
-                    await _live_and_die(forker, archive, rng)
+                wanted = KILLS if mode == "folded" else max(1, KILLS // 4)
+                kills = lives = 0
+                while kills < wanted:
+                    kills += await _live_and_die(forker, archive, rng)
+                    lives += 1
+            print(f"{kills} kills of a busy archive, {mode}, {lives - kills} more of idle ones")
             assert await _run_once(forker) == 0, forker.errors()
             await _check(tmp_path, mode, fleet)
 
@@ -138,15 +154,20 @@ async def _going_on(fleet: Fleet) -> AsyncIterator[None]:
                 await document.commit()
 
 
-async def _live_and_die(forker: Forker, archive: Archive, rng: random.Random) -> None:
+async def _live_and_die(forker: Forker, archive: Archive, rng: random.Random) -> bool:
+    """Live and be killed; whether anything was committed meanwhile."""
     before = await _head(archive)
     number, output = forker.fork("archive", "run", "--config", "archive.toml")
     with output:
-        async with asyncio.timeout(PATIENCE_S):
+        if rng.random() < EARLY:
+            await asyncio.sleep(rng.uniform(*EARLY_S))
+        else:
+            async with asyncio.timeout(PATIENCE_S):
+                while await _head(archive) == before:
+                    await asyncio.sleep(0.01)
             await asyncio.sleep(rng.uniform(*LIFE_S))
-            while await _head(archive) == before and rng.random() > 0.01:
-                await asyncio.sleep(0.01)
-        forker.kill(number)
+        assert forker.kill(number) == -signal.SIGKILL, forker.errors()
+    return await _head(archive) != before
 
 
 async def _head(archive: Archive) -> tuple[int, int]:
@@ -166,6 +187,8 @@ async def _run_once(forker: Forker) -> int:
 
 
 async def _check(directory: Path, mode: str, fleet: Fleet) -> None:
+    async with opened_source(directory / "relay.db") as source:
+        head = (await source.status()).head_seq
     for name in ("first", "second"):
         archive = Archive(LocalDestination(directory / name), "notes/")
         checked = await check_archive(archive)
@@ -179,7 +202,7 @@ async def _check(directory: Path, mode: str, fleet: Fleet) -> None:
             assert {row["rejected"] for row in rows} == {0}
         else:
             seqs = sorted(row["seq"] for row in rows if isinstance(row["seq"], int))
-            assert seqs == list(range(1, len(seqs) + 1))
+            assert seqs == list(range(1, head + 1))
             assert {row["document"] for row in rows} == {
                 document.document_key for document in fleet.documents
             }

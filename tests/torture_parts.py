@@ -195,6 +195,7 @@ PARTS = [
         pytest("archive_kills"),
         200,
         "WALSTORE_ARCHIVE_KILLS",
+        (r"(\d+) kills of a busy archive", 1),
     ),
     Part(
         "G6",
@@ -202,6 +203,7 @@ PARTS = [
         pytest("spark_kills"),
         20,
         "WALSTORE_SPARK_KILLS",
+        (r"(\d+) kills of a busy driver", 1),
         may_skip=True,
     ),
     Part(

@@ -1,8 +1,8 @@
 """Five weaknesses of the peer, put back: `python -m tests.mutants`.
 
 Each is a small edit that makes the library behave as the peer does. The tests must fail with it,
-and must pass without it. What two checks keep away is put back once for each of them as well, so that
-neither is there only because the other one is tested.
+and must pass without it. What two checks keep away is put back for each of them alone as well, so
+that neither hides that nothing tests the other.
 """
 
 from __future__ import annotations
