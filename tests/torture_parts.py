@@ -178,9 +178,10 @@ PARTS = [
     Part(
         "G6",
         "seeds for each of 40 points where an archive's writer is killed",
-        pytest("archive_writer", only="kill"),
+        pytest("archive_writer", only="kill or points"),
         50,
         "WALSTORE_ARCHIVE_PANICS",
+        (r"(\d+) kills of a writer", 40),
     ),
     Part(
         "G6",
