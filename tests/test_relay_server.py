@@ -49,7 +49,7 @@ from walstore.relay.log import (
 from walstore.relay.memory import MemoryLog
 from walstore.relay.roles import Roles
 from walstore.relay.server import Relay, _pieces
-from walstore.relay.session import PutWhole
+from walstore.relay.session import Drop, PutWhole
 from walstore.relay.sqlite import SqliteLog
 from walstore.signed.auth import sign_auth
 from walstore.signed.author import Domain, SigningFrame, sign_append
@@ -1748,12 +1748,21 @@ async def send_for_ever(client: ClientConnection, text: str) -> None:
 
 async def test_who_writes_and_never_reads_the_answers_is_dropped() -> None:
     limits = Limits(pending_bytes_max=2**18, close_ms_max=100, frames_per_second=10**6)
+    answer_bytes_max = 200
     async with Relay.serve(MemoryLog(), limits=limits, compression=False) as relay:
         async with connect(
             relay.url, sock=narrow_socket(relay.port), max_queue=1, proxy=None, close_timeout=0
         ) as deaf:
+            await eventually(lambda: len(relay.peers) == 1)
+            (peer,) = relay.peers
+            writing = asyncio.create_task(send_for_ever(deaf, f'["CLOSE","{"x" * 64}"]'))
+            while not writing.done():
+                # One answer more than the limit is what there may be, whatever it is dropped for.
+                assert peer.pending_bytes <= limits.pending_bytes_max + answer_bytes_max
+                await asyncio.sleep(0)
             with pytest.raises(ConnectionClosed):
-                await send_for_ever(deaf, f'["CLOSE","{"x" * 64}"]')
+                await writing
+        assert peer.dropped == Drop(1008, "too slow: too much of what was asked for is not read")
         await eventually(lambda: not relay.peers)
 
 
