@@ -132,3 +132,4 @@ async def test_sixteen_processes_at_one_directory(tmp_path: Path) -> None:
     # A disk does what it says: each commit was told of.
     head = await check(LocalDestination(tmp_path), source, reached)
     assert head == WRITERS * commits == sum(map(len, reached))
+    print(f"{head} commits of {head} were told of, in one directory")

@@ -126,6 +126,7 @@ def test_what_was_promised_survives_kills_and_nothing_is_there_twice(path: Path)
         server.stdin.close()
     assert len(promises.recorded) > KILLS
     assert promises.confirmed
+    print(f"{len(promises.recorded)} edits recorded amid {KILLS} kills")
 
 
 # ── damage ─────────────────────────────────────────────────────────────────────────────
@@ -200,6 +201,7 @@ def test_each_flipped_byte_is_noticed_or_does_no_harm(
         damage(target, place, chance.randrange(128, 256))
         verdicts[verdict(path, killed[1])] += 1
     assert verdicts["damaged"] > FLIPS // 8
+    print(f"{len(offsets)} places of a local file damaged, {verdicts['damaged']} of them noticed")
 
 
 @pytest.mark.parametrize("suffix", ["", "-wal"])
@@ -217,6 +219,7 @@ def test_overwritten_sectors_are_noticed_or_do_no_harm(
                 file.write(chance.choice((bytes(sector), chance.randbytes(sector))))
         verdicts[verdict(path, killed[1])] += 1
     assert verdicts["damaged"] > FLIPS // 32
+    print(f"{FLIPS // 4} times sectors overwritten, {verdicts['damaged']} of them noticed")
 
 
 def test_a_file_cut_short_is_noticed_at_every_length(

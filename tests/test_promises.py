@@ -103,6 +103,7 @@ async def test_whatever_answers_get_lost_every_append_has_its_effect_once() -> N
             except TransportError:
                 continue
     assert log.lost >= APPENDS // 20
+    print(f"{log.lost} answers to {APPENDS} appends were lost")
     elements = log._logs[KEY]
     assert len({element.signature for element in elements}) == len(elements) == APPENDS
     reader = await opened(log, CAROL)
@@ -250,6 +251,7 @@ def test_who_was_removed_opens_nothing_that_was_sealed_later() -> None:
                 with pytest.raises(PeerError):
                     eavesdropper.open(claimed, context)
     assert seals == 6 * TRIALS
+    print(f"{seals} seals stayed shut for who was removed")
 
 
 @pytest.mark.parametrize(
@@ -267,6 +269,7 @@ def test_no_nonce_is_used_twice(
     for _ in range(seals):
         starts.frombytes(b64decode(str(sealer.seal({}, context)[member])[:12])[:8])
     assert len(starts) == seals
+    print(f"{len(starts)} seals by {kind.__name__}")
     assert all(left != right for left, right in pairwise(sorted(starts)))
 
 

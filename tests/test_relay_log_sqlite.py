@@ -719,7 +719,7 @@ async def test_a_flipped_bit_is_detected_or_harmless(path: Path, tmp_path: Path)
         await filled(log)
         before = await everything(log)
         copy = copied(path, tmp_path / "copy")
-    rng = random.Random(7)
+    rng, flips = random.Random(7), 0
     kept = {each.name: each.read_bytes() for each in copy.parent.iterdir()}
     for name in ("relay.db", "relay.db-wal"):
         # In the database all is moved out of the -wal file first.
@@ -731,6 +731,8 @@ async def test_a_flipped_bit_is_detected_or_harmless(path: Path, tmp_path: Path)
                 (copy.parent / other).write_bytes(content)
             flip(copy.with_name(name), rng.randrange(len(files[name])), rng.randrange(8))
             await assert_detected_or_harmless(copy, before)
+            flips += 1
+    print(f"{flips} bits flipped of a relay's database")
 
 
 async def test_a_flipped_payload_is_named_and_others_go_on(path: Path) -> None:

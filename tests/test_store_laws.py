@@ -428,8 +428,12 @@ class FlakyTransport:
             raise LostError
 
 
-async def race(seed: int, directory: Path) -> None:
-    """Let two stores do everything at once, closing and reopening, and look what became of it."""
+async def race(seed: int, directory: Path) -> int:
+    """Let two stores do everything at once, closing and reopening, and look what became of it.
+
+    Returns:
+        How many edits there were.
+    """
     chance = random.Random(seed)
     transport = FlakyTransport(chance)
     made: list[list[str]] = [[], []]
@@ -498,6 +502,7 @@ async def race(seed: int, directory: Path) -> None:
     async with store_of(CAM, transport, snapshots=transport) as newcomer:
         await newcomer.pull()
         assert list(newcomer.list("said")) == said[0]
+    return len(said[0])
 
 
 async def whole_log(log: MemoryTransport) -> list[RawElement]:
@@ -511,9 +516,11 @@ async def test_edits_that_race_with_everything_else_are_neither_dropped_nor_reor
     tmp_path: Path,
 ) -> None:
     print(f"WALSTORE_STORE_RACES_SEED={SEED}")
+    edits = 0
     for seed in range(SEED, SEED + RACES):
         try:
-            await race(seed, tmp_path)
+            edits += await race(seed, tmp_path)
         except BaseException as error:
             error.add_note(f"seed {seed}")
             raise
+    print(f"{edits} edits in {RACES} races")

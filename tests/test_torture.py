@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.autobahn import main as autobahn
-from tests.torture import Outcome, fault_of, main, row, settings_of
+from tests.torture import ROOT, Outcome, fault_of, main, row, settings_of
 from tests.torture_parts import PARTS, Part
 
 KILLS = Part("G1", "kills", ("pytest", "tests"), 100, "KILLS", (r"(\d+) edits", 1))
@@ -50,6 +52,20 @@ def test_without_the_autobahn_suite_a_release_is_told_so(
     monkeypatch.setenv("PATH", str(tmp_path))
     assert autobahn([]) == 1
     assert "there is no wstest" in capsys.readouterr().out
+
+
+def test_without_atheris_a_release_is_told_so() -> None:
+    (part, *_) = [part for part in PARTS if "tests.fuzzing.coverage_led" in part.command]
+    without = "import runpy, sys; sys.modules['atheris'] = None; sys.argv[1:] = ['envelope']; "
+    run = f"runpy.run_module({part.command[0]!r}, run_name='__main__')"
+    done = subprocess.run(
+        [sys.executable, "-c", without + run],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "there is no atheris" in (fault_of(part, 100, done.returncode, done.stdout) or "")
 
 
 def test_kills_of_relays_that_had_nothing_to_do_are_no_run() -> None:

@@ -60,6 +60,7 @@ PARTS = [
         pytest("local_faults", only="kills"),
         2000,
         "WALSTORE_LOCAL_KILLS",
+        (r"(\d+) edits recorded", 1),
     ),
     Part(
         "G1",
@@ -67,6 +68,7 @@ PARTS = [
         pytest("store_rollback_laws"),
         500,
         "WALSTORE_ROLLBACK_KILLS",
+        (r"(\d+) of \d+ were killed after it was accepted", 0.05),
     ),
     Part(
         "G1",
@@ -96,6 +98,7 @@ PARTS = [
         pytest("store_laws", only="race"),
         10_000,
         "WALSTORE_STORE_RACES",
+        (r"(\d+) edits in \d+ races", 10),
     ),
     Part(
         "G3",
@@ -103,6 +106,7 @@ PARTS = [
         pytest("promises", only="answers"),
         100_000,
         "WALSTORE_LOST_ANSWERS",
+        (r"(\d+) answers to \d+ appends were lost", 0.05),
     ),
     Part("G3", "connections that break amid appends", pytest("net_websocket", only="append")),
     Part(
@@ -189,6 +193,7 @@ PARTS = [
         pytest("archive_writers"),
         200,
         "WALSTORE_ARCHIVE_COMMITS",
+        (r"(\d+) commits of \d+ were told of", 32),
     ),
     Part(
         "G6",
@@ -259,6 +264,17 @@ PARTS = [
         "WALSTORE_FUZZ_CASES",
         (r"envelope: \d+ taken, (\d+) refused", 0.5),
     ),
+    *(
+        Part(
+            "G9",
+            f"cases of `{reader}` led by coverage, where atheris is installed",
+            ("tests.fuzzing.coverage_led", reader, "--cases", "{size}"),
+            20_000,
+            None,
+            (r"(\d+) cases led by coverage", 0.9),
+        )
+        for reader in ("canonical", "envelope", "snapshot", "frames", "keyring", "manifest")
+    ),
     Part("G9", "the Autobahn suite, where `WSTEST` says that it is", ("tests.autobahn",)),
     Part(
         "G10",
@@ -304,6 +320,7 @@ PARTS = [
         pytest("promises", only="removed"),
         1000,
         "WALSTORE_REVOCATIONS",
+        (r"(\d+) seals stayed shut", 6),
     ),
     Part(
         "G11",
@@ -317,6 +334,7 @@ PARTS = [
         pytest("promises", only="nonce"),
         10_000_000,
         "WALSTORE_SEALS",
+        (r"(\d+) seals by", 1.25),
     ),
     Part(
         "G13",
@@ -324,6 +342,7 @@ PARTS = [
         pytest("archive_flips"),
         10_000,
         "WALSTORE_ARCHIVE_FLIPS",
+        (r"(\d+) of \d+ bits flipped of an archive", 0.9),
     ),
     Part(
         "G13",
@@ -331,6 +350,7 @@ PARTS = [
         pytest("relay_log_sqlite", only="bit"),
         5_000,
         "WALSTORE_RELAY_FLIPS",
+        (r"(\d+) bits flipped of a relay's database", 2),
     ),
     Part(
         "G13",
@@ -338,6 +358,7 @@ PARTS = [
         pytest("local_faults", only="flipped or sector"),
         5_000,
         "WALSTORE_LOCAL_FLIPS",
+        (r"(\d+) places of a local file damaged", 2),
     ),
     Part("G14", "weaknesses of the peer", pytest("weaknesses", "weaknesses_servers")),
     Part(

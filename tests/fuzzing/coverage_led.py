@@ -1,7 +1,7 @@
 """`python -m tests.fuzzing.coverage_led envelope`: input that takes a reader where none has been.
 
 It uses atheris, which is not among the packages that tests need: `pip install atheris`, where there
-is a wheel. What breaks a reader is kept in `tests/vectors/crashers`.
+is a wheel. Without it, this fails. What breaks a reader is kept in `tests/vectors/crashers`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,11 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
-import atheris  # type: ignore[import-not-found, import-untyped, unused-ignore]
+try:
+    import atheris  # type: ignore[import-not-found, import-untyped, unused-ignore]
+except ModuleNotFoundError:
+    print("there is no atheris: nothing was tried")
+    sys.exit(1)
 
 # It follows only what is imported here.
 with atheris.instrument_imports(include=["walstore"]):
@@ -30,7 +34,14 @@ def fuzz(name: str, cases: int, corpus: Path) -> None:
     for number, specimen in enumerate(reader.specimens):
         (corpus / str(number)).write_bytes(specimen)
 
+    tried = 0
+
     def try_one(text: bytes) -> None:
+        nonlocal tried
+        tried += 1
+        # Nothing of ours runs after the last one.
+        if tried % (cases // 10 or 1) == 0:
+            print(f"{cases // 10 or 1} cases led by coverage", flush=True)
         reason = broken(reader, text)
         if reason is not None:
             raise AssertionError(f"kept as {keep(name, text)}\n{reason}")

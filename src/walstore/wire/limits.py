@@ -38,7 +38,7 @@ MAP_VALUE_DEPTH_MAX = VALUE_DEPTH_MAX - 3
 TS_MAX = 2**53 - 1
 
 # How far a `ts` may be ahead of a reader's clock, in milliseconds. A cursor that followed it would
-# pass everything to come; a clock may be a day behind.
+# pass everything to come. A relay's clock may be a day ahead, and a reader's a day behind.
 TS_AHEAD_MS_MAX = 2 * 24 * 3600 * 1000
 
 # How far a writer may jump above every counter seen so far. Honest counters grow by one an op;
