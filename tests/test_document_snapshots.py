@@ -355,6 +355,13 @@ async def test_a_tail_that_contradicts_the_snapshot_gives_it_away(has_tail: bool
     assert stored(store)["producedBy"] == ALICE.public_key
 
 
+async def test_who_trusts_a_snapshot_looks_at_nothing_that_it_covers() -> None:
+    log, store = await lied_about("without the last element")
+    reader = await opened(log, CAROL, snapshot_store=store, posture="trust")
+    assert reader.snapshot_verdict is SnapshotVerdict.TRUSTED
+    assert all(each.ts > stored(store)["uptoTs"] for each in reader.retained_tail())
+
+
 async def test_an_element_that_was_refused_for_its_counter_is_no_contradiction() -> None:
     """Whoever jumps too far, and then almost as far, puts no honest snapshot in the wrong."""
     log, store = RiggedLog(), RiggedSnapshots()
