@@ -76,7 +76,7 @@ STORED_PER_FRAME_MIN = 0.05
 # What the signature of a snapshot is over.
 SNAPSHOT_MEMBERS = ("state", "uptoTs", "writerSeq", "producedBy")
 # What may be left of thousands of frames: caches that are bounded, and what was good and is kept.
-CACHED_BLOCKS_MAX = 6_000
+CACHED_BLOCKS_MAX = 8_000
 BLOCKS_PER_FRAME_MAX = 0.01
 GROWN_MIB_MAX = 10.0
 
