@@ -52,7 +52,7 @@ from walstore.relay.server import Relay, _pieces
 from walstore.relay.session import Drop, PutWhole
 from walstore.relay.sqlite import SqliteLog
 from walstore.signed.auth import sign_auth
-from walstore.signed.author import Domain, SigningFrame, sign_append
+from walstore.signed.author import Domain, SigningFrame, sign_append, sign_document
 from walstore.signed.chain import link
 from walstore.signed.grant import Grant, sign_grant
 from walstore.wire.frames import (
@@ -984,9 +984,17 @@ def broken(text: bytes, old: bytes, new: bytes) -> bytes:
 SOUND = snapshot_text(ANNA, DOCUMENT, upto_ts=5, state={"v": 1})
 
 
+def deletion_without_its_state() -> bytes:
+    content = {"uptoTs": 5, "writerSeq": {"a": 1}, "producedBy": ANNA.public_key}
+    proof = sign_document(f"{DOCUMENT}__snapshot", {**content, "state": None}, ANNA)
+    signed = {"authorPubkey": proof.author_pubkey, "authorSignature": proof.author_signature}
+    return canonical_bytes(content | signed)
+
+
 @pytest.mark.parametrize(
     "text",
     [
+        deletion_without_its_state(),
         broken(SOUND, b'"v":1', b'"v":2'),
         broken(SOUND, b'"uptoTs":5', b'"uptoTs":4'),
         broken(SOUND, b'"uptoTs":5', b'"uptoTs":true'),
@@ -1016,7 +1024,7 @@ SOUND = snapshot_text(ANNA, DOCUMENT, upto_ts=5, state={"v": 1})
             ANNA, DOCUMENT, upto_ts=5, writer_seq={f"a:{n:0120}": 1 for n in range(40_000)}
         ),
     ],
-    ids=range(26),
+    ids=range(27),
 )
 async def test_a_snapshot_that_is_not_signed_and_sound_is_not_stored(text: bytes) -> None:
     log = MemoryLog()

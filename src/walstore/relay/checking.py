@@ -52,6 +52,9 @@ def check_snapshot(order: PutWhole) -> NewSnapshot:
         raise MalformedError("snapshot", "not an object")
     if canonical_bytes(document) != order.text:
         raise MalformedError("snapshot", "its text is not canonical")
+    if "state" not in document:
+        # Its signature is that of a deletion, which says null; readers take neither for the other.
+        raise MalformedError("snapshot", "it has no state")
     content = {name: document.get(name) for name in ("state", "uptoTs", "writerSeq", "producedBy")}
     producer, signature = document.get("authorPubkey"), document.get("authorSignature")
     upto_ts = content["uptoTs"]
