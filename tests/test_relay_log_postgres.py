@@ -776,6 +776,37 @@ async def test_a_damaged_snapshot_is_named(log: PostgresLog, dsn: str) -> None:
                 await read
 
 
+async def test_what_lies_beyond_a_part_of_a_bootstrap_is_not_loaded(
+    log: PostgresLog, dsn: str
+) -> None:
+    await _put_in_each(log, 4)
+    _execute(dsn, "UPDATE walstore_events SET vc = '{}' WHERE seq IN (1, 4)")
+    part = await log.bootstrap(Filter("notes/"), since=1, count_max=1)
+    assert ([event.seq for event in part.events], part.is_more) == ([2], True)
+    with pytest.raises(LogCorruptError):
+        await log.bootstrap(Filter("notes/"))
+
+
+async def test_the_event_loop_reads_nothing_of_what_snapshots_cover(log: PostgresLog) -> None:
+    await _put_in_each(log, 3)
+    called: set[str] = set()
+    # It is told of the calls in this thread only.
+    sys.setprofile(lambda frame, _event, _argument: called.add(frame.f_code.co_name))
+    try:
+        found = await log.bootstrap(Filter("notes/"))
+    finally:
+        sys.setprofile(None)
+    assert len(found.events) == 3
+    assert "read_head" in called
+    assert called.isdisjoint({"read_bare_event", "undominated", "dominates"})
+
+
+async def _put_in_each(log: PostgresLog, count: int) -> None:
+    for number in range(count):
+        new = snapshot("s", None, 0, {"a": 1}, document=f"notes/{number}")
+        await log.put_snapshot(new, NOW_MS)
+
+
 async def test_damage_of_what_places_are_made_from_stops_appends(
     log: PostgresLog, dsn: str
 ) -> None:

@@ -810,6 +810,23 @@ async def test_snapshots_that_are_gone_make_nothing_slower(path: Path) -> None:
     assert steps_of(path) == before
 
 
+async def test_what_lies_beyond_a_part_of_a_bootstrap_is_not_loaded(path: Path) -> None:
+    async with SqliteLog.open(path) as log:
+        await _put_in_each(log, 4)
+        with closing(sqlite3.connect(path)) as stranger, stranger:
+            stranger.execute("UPDATE events SET vc = '{}' WHERE seq IN (1, 4)")
+        part = await log.bootstrap(Filter("notes/"), since=1, count_max=1)
+        assert ([event.seq for event in part.events], part.is_more) == ([2], True)
+        with pytest.raises(LogCorruptError):
+            await log.bootstrap(Filter("notes/"))
+
+
+async def _put_in_each(log: SqliteLog, count: int) -> None:
+    for number in range(count):
+        new = snapshot("s", None, 0, {"a": 1}, document=f"notes/{number}")
+        await log.put_snapshot(new, NOW_MS)
+
+
 def steps_of(path: Path) -> int:
     """How many steps SQLite takes to find the snapshots of a document."""
     with closing(sqlite3.connect(path)) as connection, counted(connection) as count:

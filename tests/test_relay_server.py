@@ -1322,9 +1322,9 @@ async def test_who_does_not_read_holds_one_bootstrap_and_no_more() -> None:
     class Counting(MemoryLog):
         bootstraps = 0
 
-        async def bootstrap(self, wanted: Filter) -> Any:
+        async def bootstrap(self, wanted: Filter, **options: Any) -> Any:
             self.bootstraps += 1
-            return await super().bootstrap(wanted)
+            return await super().bootstrap(wanted, **options)
 
     log = Counting()
     for number in range(40):
@@ -1863,9 +1863,9 @@ class BlindLog(MemoryLog):
         self._look()
         return await super().snapshot(*arguments)
 
-    async def bootstrap(self, *arguments: Any) -> Any:
+    async def bootstrap(self, *arguments: Any, **options: Any) -> Any:
         self._look()
-        return await super().bootstrap(*arguments)
+        return await super().bootstrap(*arguments, **options)
 
     async def feed(self, *arguments: Any, **options: Any) -> Any:
         self._look()

@@ -110,16 +110,11 @@ class Feeds:
         peer.send(Closed(refusal.ref, refusal.message))
 
     async def _bootstrap(self, peer: Peer, frame: FollowChanges) -> None:
-        found = await self._log.bootstrap(_filter(frame))
-        self._send_status(peer, frame, found.snapshot_seq, found.min_seq)
-        end = found.snapshot_seq if frame.until_seq is None else frame.until_seq
-        wanted = sorted(
-            (event.seq, event.id) for event in found.events if frame.since < event.seq <= end
+        found = await self._log.bootstrap(
+            _filter(frame), since=frame.since, until=frame.until_seq, count_max=frame.limit
         )
-        is_cut, wanted = len(wanted) > frame.limit, wanted[: frame.limit]
-        ids = [name for _, name in wanted]
-        # What they cover may be much more than what they are called.
-        del found
+        self._send_status(peer, frame, found.snapshot_seq, found.min_seq)
+        ids = [event.id for event in found.events]
         for start in range(0, len(ids), _STEP):
             async with peer.turn:
                 some = await self._log.find(
@@ -130,8 +125,9 @@ class Feeds:
                 if self._is_revoked(peer, frame):
                     return
                 await self._send(peer, frame.ref, some)
-        last = wanted[-1][0] if is_cut else end
-        peer.send(EndOfStored(frame.ref, {"seq": last, "more": is_cut}))
+        end = found.snapshot_seq if frame.until_seq is None else frame.until_seq
+        last = found.events[-1].seq if found.is_more else end
+        peer.send(EndOfStored(frame.ref, {"seq": last, "more": found.is_more}))
 
     async def _tail(self, peer: Peer, frame: FollowChanges) -> None:
         woken = asyncio.Event()

@@ -29,6 +29,11 @@ def undominated(snapshots: Iterable[Event]) -> list[Event]:
     return sorted(found, key=lambda each: each.seq)
 
 
+def bare(snapshot: Event) -> Event:
+    """A snapshot without what a bootstrap leaves out."""
+    return snapshot._replace(vc={}, payload=b"")
+
+
 def is_crowded(snapshots: Collection[Event], new: NewSnapshot) -> bool:
     """Whether a document has as many that nothing dominates as it may have beside a new one."""
     if len(snapshots) < UNDOMINATED_MAX:

@@ -186,12 +186,20 @@ class FeedPage(NamedTuple):
 class Bootstrap(NamedTuple):
     """The current snapshots, and the seq that they are current at: one consistent read.
 
-    Their payloads are left out (empty bytes): together they may be more than fits the memory.
+    Their payloads (empty bytes) and what they cover are left out: together they may be more than
+    fits the memory.
+
+    Attributes:
+        snapshot_seq: The newest seq there is.
+        min_seq: The lowest seq that can still be replayed; 0 if nothing was ever accepted.
+        events: The snapshots, by seq.
+        is_more: Whether there are more above the last one.
     """
 
     snapshot_seq: int
     min_seq: int
     events: Sequence[Event]
+    is_more: bool
 
 
 class StoredSnapshot(NamedTuple):
@@ -337,8 +345,19 @@ class RelayLog(Protocol):
         """
         ...
 
-    async def bootstrap(self, wanted: Filter) -> Bootstrap:
-        """The snapshots that no other one of their document dominates, in one consistent read."""
+    async def bootstrap(
+        self,
+        wanted: Filter,
+        *,
+        since: int = 0,
+        until: int | None = None,
+        count_max: int | None = None,
+    ) -> Bootstrap:
+        """The snapshots that no other one of their document dominates, in one consistent read.
+
+        With limits, those of them above a seq and up to another one, and no more than a count:
+        what lies beyond is neither loaded nor compared, but for what dominates one of these.
+        """
         ...
 
     async def documents(self, prefix: str, *, count_max: int) -> list[DocumentStatus]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from walstore.canon import canonical_bytes, parse
-from walstore.relay.frontier import undominated
+from walstore.relay.frontier import bare, undominated
 from walstore.relay.log import (
     READERS_MAX,
     Accepted,
@@ -225,17 +225,29 @@ class MemoryLog:
     def _lowest(self) -> int:
         return self._min_seq if self._events else 0
 
-    async def bootstrap(self, wanted: Filter) -> Bootstrap:
+    async def bootstrap(
+        self,
+        wanted: Filter,
+        *,
+        since: int = 0,
+        until: int | None = None,
+        count_max: int | None = None,
+    ) -> Bootstrap:
         """The snapshots that no other one of their document dominates."""
+        head = len(self._events)
+        window = range(since + 1, (head if until is None else until) + 1)
         there = (
             event
             for event in self._events
             if event.kind == "snapshot" and event.payload is not None
         )
         events = [
-            event._replace(payload=b"") for event in undominated(there) if _passes(event, wanted)
+            bare(event)
+            for event in undominated(there)
+            if event.seq in window and _passes(event, wanted)
         ]
-        return Bootstrap(len(self._events), self._lowest, events)
+        is_more = count_max is not None and len(events) > count_max
+        return Bootstrap(head, self._lowest, events[:count_max], is_more)
 
     async def documents(self, prefix: str, *, count_max: int) -> list[DocumentStatus]:
         """What there is, newest first."""

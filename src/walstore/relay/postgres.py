@@ -27,7 +27,7 @@ from psycopg import IsolationLevel
 from psycopg.pq import TransactionStatus
 
 from walstore.relay import postgres_queries as queries
-from walstore.relay.frontier import undominated
+from walstore.relay.frontier import bare, undominated
 from walstore.relay.log import (
     READERS_MAX,
     Accepted,
@@ -89,6 +89,9 @@ from walstore.relay.postgres_schema import prepare
 
 # Reads at once. More of them would only wait for each other in the server.
 _READERS = 4
+
+# Snapshots that a bootstrap looks at together: what they cover may be some MiB each.
+_PICKED = 16
 
 # How long a commit whose answer was lost is asked after, and how often.
 _SETTLE_S_MAX = 10.0
@@ -343,18 +346,35 @@ class PostgresLog:
             head_seq=head.seq,
         )
 
-    async def bootstrap(self, wanted: Filter) -> Bootstrap:
+    async def bootstrap(
+        self,
+        wanted: Filter,
+        *,
+        since: int = 0,
+        until: int | None = None,
+        count_max: int | None = None,
+    ) -> Bootstrap:
         """The snapshots that no other one of their document dominates, in one consistent read."""
+        parameters = {"since": since, "until": until, **filter_parameters(wanted)}
+        size = _PICKED if count_max is None else min(_PICKED, count_max + 1)
+        looked: set[str] = set()
+        current: dict[int, Event] = {}
+        events: list[Event] = []
         async with self._readers.take() as connection, connection.transaction():
             heads = await connection.execute(queries.HEAD, binary=True)
             (head,) = map(read_head, await heads.fetchall())
-            retained = await connection.execute(
-                queries.RETAINED, filter_parameters(wanted), binary=True
-            )
-            rows = await retained.fetchall()
-        current = await asyncio.to_thread(undominated, list(map(read_bare_event, rows)))
-        events = [event for event in current if _is_wanted(event, wanted)]
-        return Bootstrap(head.seq, head.lowest_seq, events)
+            async with connection.cursor("picked", binary=True) as picked:
+                await picked.execute(queries.SNAPSHOTS_PICKED, parameters)
+                while count_max is None or len(events) <= count_max:
+                    some = await picked.fetchmany(size)
+                    if not some:
+                        break
+                    documents = {document for _, document in some} - looked
+                    looked |= documents
+                    current.update(await _current(connection, sorted(documents)))
+                    events += [current.pop(seq) for seq, _ in some if seq in current]
+        is_more = count_max is not None and len(events) > count_max
+        return Bootstrap(head.seq, head.lowest_seq, events[:count_max], is_more)
 
     async def documents(self, prefix: str, *, count_max: int) -> list[DocumentStatus]:
         """What there is, newest first."""
@@ -525,7 +545,22 @@ async def _look(
     )
 
 
-def _is_wanted(event: Event, wanted: Filter) -> bool:
-    return (wanted.authors is None or event.author in wanted.authors) and (
-        wanted.kinds is None or event.kind in wanted.kinds
-    )
+async def _current(connection: Connection, documents: Sequence[str]) -> dict[int, Event]:
+    """The undominated snapshots of documents, by seq, whatever a filter says: it makes none so.
+
+    To read what they cover takes long, so it is done in a thread, and a few come at a time.
+    """
+    there: list[Event] = []
+    async with connection.cursor("there", binary=True) as found:
+        await found.execute(queries.SNAPSHOTS_OF, {"documents": documents})
+        while rows := await found.fetchmany(_PICKED):
+            there += await asyncio.to_thread(_read_bare_events, rows)
+    return await asyncio.to_thread(_undominated, there)
+
+
+def _read_bare_events(rows: Sequence[Columns]) -> list[Event]:
+    return [read_bare_event(columns) for columns in rows]
+
+
+def _undominated(there: Sequence[Event]) -> dict[int, Event]:
+    return {event.seq: bare(event) for event in undominated(there)}

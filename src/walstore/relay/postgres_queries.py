@@ -146,11 +146,16 @@ SELECT {EVENT_COLUMNS}, is_last FROM (
 WHERE number <= %(count_max)s AND bytes_before < %(bytes_max)s
 ORDER BY seq
 """
-RETAINED: Final[LiteralString] = f"""
-SELECT {EVENT_COLUMNS_BARE} FROM walstore_events
-WHERE kind = 'snapshot' AND payload IS NOT NULL AND starts_with(document, %(prefix)s)
-  AND (%(documents)s::text[] IS NULL OR document = ANY(%(documents)s))
+SNAPSHOTS_PICKED: Final[LiteralString] = f"""
+SELECT seq, document FROM walstore_events
+WHERE kind = 'snapshot' AND payload IS NOT NULL
+  AND seq > %(since)s AND (%(until)s::bigint IS NULL OR seq <= %(until)s)
+  AND {_WANTED}
 ORDER BY seq
+"""
+SNAPSHOTS_OF: Final[LiteralString] = f"""
+SELECT {EVENT_COLUMNS_BARE} FROM walstore_events
+WHERE kind = 'snapshot' AND payload IS NOT NULL AND document = ANY(%(documents)s)
 """
 BY_SEQ: Final[LiteralString] = (
     f"SELECT {EVENT_COLUMNS} FROM walstore_events WHERE seq = ANY(%(seqs)s) ORDER BY seq"

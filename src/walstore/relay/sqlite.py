@@ -213,9 +213,16 @@ class SqliteLog:
         """Events above a seq and up to another one; compacted ones too, without their payload."""
         return await self._read(reads.feed, since, until, wanted, count_max, bytes_max, seqs_max)
 
-    async def bootstrap(self, wanted: Filter) -> Bootstrap:
+    async def bootstrap(
+        self,
+        wanted: Filter,
+        *,
+        since: int = 0,
+        until: int | None = None,
+        count_max: int | None = None,
+    ) -> Bootstrap:
         """The snapshots that no other one of their document dominates, in one consistent read."""
-        return await self._read(reads.bootstrap, wanted)
+        return await self._read(reads.bootstrap, wanted, since, until, count_max)
 
     async def documents(self, prefix: str, *, count_max: int) -> list[DocumentStatus]:
         """What there is, newest first."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Any, Final, TypeVar
 
 from walstore.canon import parse
-from walstore.relay.frontier import undominated
+from walstore.relay.frontier import bare, undominated
 from walstore.relay.log import (
     Bootstrap,
     DocumentStatus,
@@ -59,6 +60,13 @@ _TAIL: Final = f"{_ROWS} AND e.ts > ? AND e.ts <= ? ORDER BY e.ts DESC LIMIT ?"
 # However many there were, those that are there have an index of their own.
 _SNAPSHOTS_THERE: Final = f"""
 SELECT {EVENT_COLUMNS}
+FROM documents d CROSS JOIN events e INDEXED BY snapshots_there
+ON e.document = d.number AND e.kind = 1 AND e.is_removed = 0
+"""
+
+# The index alone says which they are; no row is read for that.
+_SNAPSHOTS_PICKED: Final = """
+SELECT e.seq, e.document
 FROM documents d CROSS JOIN events e INDEXED BY snapshots_there
 ON e.document = d.number AND e.kind = 1 AND e.is_removed = 0
 """
@@ -288,20 +296,43 @@ def _fitting(picked: Iterable[tuple[int, int]], bytes_max: int) -> list[int]:
     return taken
 
 
-def bootstrap(connection: sqlite3.Connection, wanted: Filter) -> Bootstrap:
-    """The snapshots that no other one of their document dominates."""
+def bootstrap(
+    connection: sqlite3.Connection,
+    wanted: Filter,
+    since: int = 0,
+    until: int | None = None,
+    count_max: int | None = None,
+) -> Bootstrap:
+    """The snapshots above a seq that no other one of their document dominates."""
     state = read_state(connection)
-    # Dominance is decided before authors and kinds are looked at: a filter makes nothing current.
-    where, values = _where_document(wanted)
-    rows = connection.execute(f"{_SNAPSHOTS_THERE} WHERE {where}", values)
-    current = undominated(read_event(row, is_there=True) for row in rows)
-    events = [
-        event
-        for event in current
-        if (wanted.authors is None or event.author in wanted.authors)
-        and (wanted.kinds is None or event.kind in wanted.kinds)
-    ]
-    return Bootstrap(state.head_seq, state.lowest_seq, events)
+    where, values = _where(wanted)
+    picked = connection.execute(
+        f"{_SNAPSHOTS_PICKED} WHERE e.seq > ? AND e.seq <= ? AND {where} ORDER BY e.seq",
+        (since, state.head_seq if until is None else until, *values),
+    )
+    size = LIST_SIZE if count_max is None else min(LIST_SIZE, count_max + 1)
+    looked: set[int] = set()
+    current: dict[int, Event] = {}
+    events: list[Event] = []
+    while (count_max is None or len(events) <= count_max) and (some := picked.fetchmany(size)):
+        documents = {document for _, document in some} - looked
+        looked |= documents
+        current.update(_current(connection, sorted(documents)))
+        events += [current.pop(seq) for seq, _ in some if seq in current]
+    is_more = count_max is not None and len(events) > count_max
+    return Bootstrap(state.head_seq, state.lowest_seq, events[:count_max], is_more)
+
+
+def _current(connection: sqlite3.Connection, numbers: Sequence[int]) -> Iterator[tuple[int, Event]]:
+    """The undominated snapshots of documents, by seq, whatever a filter says: it makes none so."""
+    rows = connection.execute(
+        f"{_SNAPSHOTS_THERE} WHERE d.number IN ({marks(numbers)}) ORDER BY d.number", numbers
+    )
+    there = (read_event(row, is_there=True) for row in rows)
+    # What they cover is held of one document at a time.
+    for _, snapshots in groupby(there, key=lambda event: event.document):
+        for event in undominated(snapshots):
+            yield event.seq, bare(event)
 
 
 def documents_after(

@@ -523,7 +523,9 @@ class RelayLogContract:
         )
         assert await _current(log) == [b'{"s":"left"}', b'{"s":"right"}']
         found = await log.bootstrap(_ANY)
-        assert all((event.kind, event.payload) == ("snapshot", b"") for event in found.events)
+        assert all(
+            (event.kind, event.payload, event.vc) == ("snapshot", b"", {}) for event in found.events
+        )
 
     async def test_of_equal_snapshots_the_newer_one_is_current(self, log: RelayLog) -> None:
         places = await log.append(elements(1), NOW_MS)
@@ -572,6 +574,54 @@ class RelayLogContract:
             Filter("none"),
         ):
             assert (await log.bootstrap(wanted)).events == []
+
+    async def test_a_bootstrap_is_the_same_in_parts(self, log: RelayLog) -> None:
+        keys = [f"notes/{number}" for number in range(6)]
+        places = await log.append([element("1", key) for key in keys], NOW_MS)
+        for line in range(3):
+            # What is dominated stands before, among and after what is not.
+            for index, key in enumerate(keys[line:]):
+                vc, author = {ALICE: 1, BOB: line}, (ALICE, BOB)[index % 2]
+                new = snapshot(f"{line}", None, places[0].ts, vc, document=key, author=author)
+                current = await log.snapshot(key)
+                await _put(log, new._replace(revision=current and current.revision))
+        for wanted in (_ANY, Filter("notes/"), Filter(authors=frozenset({BOB}))):
+            whole = await log.bootstrap(wanted)
+            assert (len(whole.events), whole.is_more) == (2 if wanted.authors else 6, False)
+            for count_max in range(1, 8):
+                events: list[Event] = []
+                is_more = True
+                while is_more:
+                    since = events[-1].seq if events else 0
+                    part = await log.bootstrap(wanted, since=since, count_max=count_max)
+                    events += part.events
+                    is_more = part.is_more
+                    assert len(part.events) == count_max or not is_more
+                assert events == whole.events
+
+    async def test_a_bootstrap_between_two_seqs_is_compared_with_what_lies_beyond(
+        self, log: RelayLog
+    ) -> None:
+        one, _, three = await _three_snapshots(log)
+        other = snapshot("other", None, NOW_MS, document="notes/b")
+        await log.append([element("1", "notes/b")], NOW_MS)
+        last = await _put(log, other)
+        seqs = [event.seq for event in await log.find([one.id, three.id], _ANY)]
+        for since, until, expected in (
+            (0, seqs[0], []),
+            (0, seqs[1] - 1, []),
+            (0, seqs[1], [three.id]),
+            (seqs[1] - 1, None, [three.id, other.id]),
+            (seqs[1], None, [other.id]),
+            (seqs[1], last.seq, [other.id]),
+            (seqs[1], last.seq - 1, []),
+            (last.seq, None, []),
+            (last.seq + 9, None, []),
+            (0, last.seq + 9, [three.id, other.id]),
+        ):
+            found = await log.bootstrap(_ANY, since=since, until=until)
+            assert [event.id for event in found.events] == expected, (since, until)
+            assert (found.snapshot_seq, found.is_more) == (last.seq, False)
 
     async def test_a_bootstrap_leaves_out_what_was_compacted(self, log: RelayLog) -> None:
         places = await log.append(elements(2), NOW_MS)
