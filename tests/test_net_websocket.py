@@ -995,6 +995,11 @@ async def test_a_snapshot_of_more_values_than_anybody_stores_is_not_read() -> No
         async def snapshot(self, document: str) -> StoredText | None:
             return StoredText(sha256(text).hexdigest(), text)
 
+        async def snapshot_part(
+            self, document: str, revision: str, *, start: int, size: int
+        ) -> bytes | None:
+            return text[start : start + size]
+
     async with Relay.serve(Hostile()) as relay, transport(relay.url) as peer:
         stored = await peer.read(f"{DOC}__snapshot")
         assert stored is not None

@@ -48,7 +48,7 @@ from walstore.relay.log import (
 )
 from walstore.relay.memory import MemoryLog
 from walstore.relay.roles import Roles
-from walstore.relay.server import Relay, _pieces
+from walstore.relay.server import Relay
 from walstore.relay.session import Drop, PutWhole
 from walstore.relay.sqlite import SqliteLog
 from walstore.signed.auth import sign_auth
@@ -67,6 +67,7 @@ from walstore.wire.frames import (
     Events,
     FeedStatus,
     FollowChanges,
+    GetSnapshot,
     Hello,
     Ok,
     Presence,
@@ -976,6 +977,52 @@ async def test_a_snapshot_of_several_megabytes_goes_there_and_back(relay: Relay)
         assert await ben.snapshot(DOCUMENT, event["id"]) == text
 
 
+async def test_uploads_that_never_end_make_room_for_those_that_do() -> None:
+    limits = Limits(uploads_bytes_max=4 * SNAPSHOT_PIECE_SIZE)
+    piece = PutSnapshot("put", "never", None, None, "x" * SNAPSHOT_PIECE_SIZE, False)
+    async with (
+        Relay.serve(MemoryLog(), limits=limits) as relay,
+        speaking(relay.url, ANNA) as anna,
+        AsyncExitStack() as stack,
+    ):
+        stalled = [await stack.enter_async_context(speaking(relay.url, BEN)) for _ in range(4)]
+        for each in stalled:
+            await each.say(piece)
+            assert await each.silence() == []
+        ts = (await anna.append(ANNA, DOCUMENT, {"n": 1})).result["ts"]
+        state = {"text": "x" * 2 * SNAPSHOT_PIECE_SIZE}
+        text = snapshot_text(ANNA, DOCUMENT, upto_ts=ts, state=state)
+        assert isinstance(await anna.put(DOCUMENT, text, replaces=None), Ok)
+        for each in stalled[:3]:
+            await each.say(piece)
+            assert (await each.refusal("put")).code is Code.UNAVAILABLE
+        # What was stored takes no room any more.
+        larger = snapshot_text(ANNA, DOCUMENT, upto_ts=ts, state=state | {"n": 1})
+        assert isinstance(await anna.put(DOCUMENT, larger, replaces=revision_of(text)), Ok)
+        await stalled[3].say(piece)
+        assert await stalled[3].silence() == []
+
+
+async def test_who_reads_a_snapshot_that_is_removed_meanwhile_is_told_to_ask_again() -> None:
+    log = MemoryLog()
+    async with (
+        Relay.serve(log, compression=False) as relay,
+        speaking(relay.url, ANNA) as anna,
+        speaking(relay.url, BEN, sock=narrow_socket(relay.port), max_queue=1) as slow,
+    ):
+        ts = (await anna.append(ANNA, DOCUMENT, {"n": 1})).result["ts"]
+        text = snapshot_text(ANNA, DOCUMENT, upto_ts=ts, state={"text": "x" * 2**23})
+        assert isinstance(await anna.put(DOCUMENT, text, replaces=None), Ok)
+        peer = list(relay.peers)[-1]
+        await slow.say(GetSnapshot("get", DOCUMENT, None, None))
+        await eventually(lambda: peer.pending_bytes > 0)
+        await log.compact([Removal(DOCUMENT, [revision_of(text)], 0)])
+        refusal = await slow.refusal("get")
+        assert refusal.code is Code.UNAVAILABLE
+        assert refusal.code.retryable
+        assert await slow.snapshot(DOCUMENT) is None
+
+
 def broken(text: bytes, old: bytes, new: bytes) -> bytes:
     assert text.count(old) == 1
     return text.replace(old, new)
@@ -1344,16 +1391,6 @@ async def test_who_does_not_read_holds_one_bootstrap_and_no_more() -> None:
             shown, _ = await slow.events(f"{number}")
             assert len(shown) == 40
         assert log.bootstraps == 10
-
-
-@pytest.mark.parametrize("letter", ["a", "é", "€", "😀"])
-@pytest.mark.parametrize("count", [0, 1, SNAPSHOT_PIECE_SIZE - 1, SNAPSHOT_PIECE_SIZE + 1])
-def test_a_snapshot_is_cut_into_pieces_without_being_decoded_whole(letter: str, count: int) -> None:
-    text = "x" + letter * count
-    pieces = list(_pieces(text.encode()))
-    assert "".join(piece for piece, _ in pieces) == text
-    assert max(len(piece.encode()) for piece, _ in pieces) <= SNAPSHOT_PIECE_SIZE + 3
-    assert [is_last for _, is_last in pieces] == [False] * (len(pieces) - 1) + [True]
 
 
 async def test_a_grant_that_counts_already_has_nobody_looked_at_anew() -> None:

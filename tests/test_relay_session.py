@@ -25,6 +25,7 @@ from walstore.relay.session import (
     Unsubscribe,
     frames_in,
 )
+from walstore.relay.uploads import Uploads
 from walstore.signed import Identity
 from walstore.signed.auth import sign_auth
 from walstore.signed.grant import sign_grant
@@ -67,6 +68,7 @@ def new_session(
     *,
     limits: Limits | None = None,
     penalties: Penalties | None = None,
+    uploads: Uploads | None = None,
     first_challenge: int = 1,
 ) -> Session:
     numbers = count(first_challenge)
@@ -76,6 +78,7 @@ def new_session(
         roles=Roles.open_to_all() if roles is None else roles,
         limits=Limits() if limits is None else limits,
         penalties=Penalties(pause_ms=60_000) if penalties is None else penalties,
+        uploads=Uploads(bytes_max=2**20) if uploads is None else uploads,
         new_challenge=lambda: f"{next(numbers):064x}",
         now_ms=NOW_MS,
     )
@@ -498,6 +501,53 @@ def test_a_snapshot_that_grows_too_large_is_given_up() -> None:
     assert said(session, piece("12345")) == []
     assert code_of(said(session, piece("678901"))) is Code.TOO_LARGE
     assert said(session, piece("67890", is_last=True)) == [PutWhole("put", "d", None, b"67890")]
+
+
+def test_a_snapshot_that_made_room_is_refused_once_and_can_be_sent_again() -> None:
+    uploads = Uploads(bytes_max=10)
+    left, right = (proved(new_session(uploads=uploads), ANNA) for _ in range(2))
+    assert said(left, piece("12345", ref="1")) == []
+    assert said(right, piece("123456")) == []
+    refused = refusal(said(left, piece("67", ref="1")))
+    assert (refused.ref, refused.code, refused.code.retryable) == ("1", Code.UNAVAILABLE, True)
+    # The rest was under way already: it is neither a snapshot nor a fault.
+    assert said(left, piece("89", ref="1")) == []
+    assert said(left, piece("0", is_last=True, ref="1")) == []
+    assert said(right, piece("7", is_last=True)) == [PutWhole("put", "d", None, b"1234567")]
+    uploads.done(7)
+    assert said(left, piece("12345", ref="1")) == []
+    assert said(left, piece("67890", is_last=True, ref="1")) == [
+        PutWhole("1", "d", None, b"1234567890")
+    ]
+
+
+def test_another_snapshot_may_follow_one_that_made_room() -> None:
+    uploads = Uploads(bytes_max=10)
+    left, right = (proved(new_session(uploads=uploads), ANNA) for _ in range(2))
+    said(left, piece("12345", ref="1"))
+    said(right, piece("123456"))
+    assert code_of(said(left, piece("67", ref="1"))) is Code.UNAVAILABLE
+    assert said(left, piece("{}", is_last=True, ref="2")) == [PutWhole("2", "d", None, b"{}")]
+
+
+def test_closing_its_ref_ends_one_that_made_room() -> None:
+    uploads = Uploads(bytes_max=10)
+    left, right = (proved(new_session(uploads=uploads), ANNA) for _ in range(2))
+    said(left, piece("12345"))
+    said(right, piece("123456"))
+    assert code_of(said(left, piece("67"))) is Code.UNAVAILABLE
+    said(left, Close("put"))
+    assert said(left, piece("{}", is_last=True)) == [PutWhole("put", "d", None, b"{}")]
+
+
+def test_what_a_closed_connection_has_sent_of_a_snapshot_takes_no_room() -> None:
+    uploads = Uploads(bytes_max=10)
+    left, right, third = (proved(new_session(uploads=uploads), ANNA) for _ in range(3))
+    said(left, piece("12"))
+    said(right, piece("1234567"))
+    right.close()
+    said(third, piece("12345678"))
+    assert said(left, piece("!", is_last=True)) == [PutWhole("put", "d", None, b"12!")]
 
 
 def test_pieces_are_counted_in_bytes() -> None:

@@ -14,6 +14,8 @@ class Limits:
     Attributes:
         frame_bytes_max: One message from a client.
         snapshot_bytes_max: One snapshot, in all its pieces.
+        uploads_bytes_max: Snapshots of all connections that are coming in, or wait to be stored;
+            past this those give way whose last piece is the oldest.
         connections_max: Connections at once; more are turned away.
         subscriptions_max: Live subscriptions of one connection.
         keys_max: Keys that one connection may prove.
@@ -34,6 +36,7 @@ class Limits:
 
     frame_bytes_max: int = FRAME_BYTES_MAX
     snapshot_bytes_max: int = SNAPSHOT_BYTES_MAX
+    uploads_bytes_max: int = 4 * SNAPSHOT_BYTES_MAX
     connections_max: int = 10_000
     subscriptions_max: int = 1_000
     keys_max: int = 16

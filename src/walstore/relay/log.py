@@ -311,6 +311,15 @@ class RelayLog(Protocol):
         """The current snapshot: the one with the highest `upto_ts`, of several the newest."""
         ...
 
+    async def snapshot_part(
+        self, document: str, revision: str, *, start: int, size: int
+    ) -> bytes | None:
+        """Some bytes of a snapshot's text; None if it is not there.
+
+        They are not checked: that is for the whole, which `snapshot` and `find` read.
+        """
+        ...
+
     async def snapshots(self, document: str) -> list[Event]:
         """The snapshots of a document that were not compacted, oldest first.
 

@@ -172,6 +172,15 @@ class MemoryLog:
             return None
         return StoredSnapshot(current.id, current.payload)
 
+    async def snapshot_part(
+        self, document: str, revision: str, *, start: int, size: int
+    ) -> bytes | None:
+        """Some bytes of a snapshot's text; None if it is not there."""
+        wanted = Filter(documents=frozenset({document}), kinds=frozenset({"snapshot"}))
+        for event in await self.find([revision], wanted):
+            return None if event.payload is None else event.payload[start : start + size]
+        return None
+
     async def snapshots(self, document: str) -> list[Event]:
         """The snapshots of a document that were not compacted, payloads as empty bytes."""
         found = self._documents.get(document, _Document())

@@ -294,6 +294,14 @@ class PostgresLog:
         assert event.payload is not None
         return StoredSnapshot(event.id, event.payload)
 
+    async def snapshot_part(
+        self, document: str, revision: str, *, start: int, size: int
+    ) -> bytes | None:
+        """Some bytes of a snapshot's text; None if it is not there."""
+        wanted = {"document": document, "id": revision, "start": start, "size": size}
+        (rows,) = await self._read(Query(queries.SNAPSHOT_PART, wanted))
+        return bytes(rows[0][0]) if rows else None
+
     async def snapshots(self, document: str) -> list[Event]:
         """The snapshots of a document that were not compacted, payloads as empty bytes."""
         (rows,) = await self._read(Query(queries.SNAPSHOTS, {"document": document}))

@@ -107,6 +107,10 @@ SELECT {EVENT_COLUMNS_BARE} FROM walstore_events
 WHERE kind = 'snapshot' AND document = %(document)s AND payload IS NOT NULL
 ORDER BY ts DESC, seq DESC LIMIT 1
 """
+SNAPSHOT_PART: Final[LiteralString] = """
+SELECT substring(payload FROM %(start)s::int + 1 FOR %(size)s::int) FROM walstore_events
+WHERE id = %(id)s AND document = %(document)s AND kind = 'snapshot' AND payload IS NOT NULL
+"""
 SNAPSHOTS: Final[LiteralString] = f"""
 SELECT {EVENT_COLUMNS_BARE} FROM walstore_events
 WHERE kind = 'snapshot' AND document = %(document)s AND payload IS NOT NULL

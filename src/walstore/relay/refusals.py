@@ -23,6 +23,11 @@ def revoked(ref: str) -> Refusal:
     return Refusal(ref, Code.RESTRICTED, "the right to read this has ended", {})
 
 
+def gone(ref: str) -> Refusal:
+    """A snapshot was removed while it was sent; there is a newer one."""
+    return Refusal(ref, Code.UNAVAILABLE, "the snapshot was replaced meanwhile: ask again", {})
+
+
 def draining(ref: str) -> Refusal:
     """The relay takes nothing new."""
     return Refusal(ref, Code.UNAVAILABLE, "the relay is shutting down", {})

@@ -15,9 +15,8 @@ import logging
 import re
 import secrets
 import time
-from codecs import getincrementaldecoder
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from ipaddress import ip_address
 from itertools import count
 from typing import assert_never
@@ -56,7 +55,7 @@ from walstore.relay.metrics import Metrics
 from walstore.relay.peer import Peer
 from walstore.relay.rates import Penalties
 from walstore.relay.readers import Readers
-from walstore.relay.refusals import draining, revoked, unavailable
+from walstore.relay.refusals import draining, gone, revoked, unavailable
 from walstore.relay.roles import Roles
 from walstore.relay.session import (
     Drop,
@@ -68,7 +67,9 @@ from walstore.relay.session import (
     Unsubscribe,
     frames_in,
 )
+from walstore.relay.snapshot_pieces import SnapshotGoneError, snapshot_pieces
 from walstore.relay.steady_time import SteadyTime
+from walstore.relay.uploads import Uploads
 from walstore.signed.auth import relay_address
 from walstore.signed.grant import read_grant
 from walstore.wire.frames import (
@@ -90,7 +91,6 @@ from walstore.wire.frames import (
 from walstore.wire.limits import (
     PULL_BYTES_MAX,
     PULL_ELEMENTS_MAX,
-    SNAPSHOT_PIECE_SIZE,
     TS_MAX,
 )
 
@@ -158,6 +158,7 @@ class Relay:
             metrics=self.metrics,
         )
         self._penalties = Penalties(pause_ms=limits.penalty_ms)
+        self._uploads = Uploads(bytes_max=limits.uploads_bytes_max)
         # The signatures of the grants in the log that were looked at.
         self._grants: set[object] = set()
         self._server: Server | None = None
@@ -323,6 +324,7 @@ class Relay:
             roles=self.roles,
             limits=self.limits,
             penalties=self._penalties,
+            uploads=self._uploads,
             new_challenge=lambda: secrets.token_hex(32),
             now_ms=self._now_ms(),
         )
@@ -339,6 +341,7 @@ class Relay:
 
     async def _farewell(self, peer: Peer) -> None:
         self._following.forget(peer)
+        peer.session.close()
         await peer.ended()
 
     async def _take(self, peer: Peer, text: bytes) -> None:
@@ -351,6 +354,13 @@ class Relay:
                 await self._carry_out(peer, outcome)
 
     async def _carry_out(self, peer: Peer, order: Order) -> None:
+        try:
+            await self._answer(peer, order)
+        finally:
+            if isinstance(order, PutWhole):
+                self._uploads.done(len(order.text))
+
+    async def _answer(self, peer: Peer, order: Order) -> None:
         if self.is_draining and not isinstance(order, Unsubscribe | SetPresence):
             peer.send(draining(order.ref))
             return
@@ -433,24 +443,19 @@ class Relay:
 
     async def _get_snapshot(self, peer: Peer, frame: GetSnapshot) -> None:
         log = log_id(self.log.relay_id, frame.document)
-        revision, text = frame.revision, None
-        if revision is None:
-            stored = await self.log.snapshot(frame.document)
-            if stored is not None:
-                revision, text = stored
-        else:
-            wanted = Filter(documents=frozenset({frame.document}), kinds=frozenset({"snapshot"}))
-            for event in await self.log.find([revision], wanted):
-                text = event.payload
-        if text is None:
-            peer.send(SnapshotPiece(frame.ref, None, None, True, log))
-            return
-        for piece, is_last in _pieces(text):
-            await peer.drained()
-            if not peer.session.may_read(frame.document, self._now_ms()):
-                peer.send(revoked(frame.ref))
-                return
-            peer.send(SnapshotPiece(frame.ref, revision, piece, is_last, log))
+        pieces = snapshot_pieces(self.log, frame.document, frame.revision)
+        async with aclosing(pieces):
+            try:
+                async for revision, piece, is_last in pieces:
+                    await peer.drained()
+                    if not peer.session.may_read(frame.document, self._now_ms()):
+                        peer.send(revoked(frame.ref))
+                        return
+                    if not peer.is_open:
+                        return
+                    peer.send(SnapshotPiece(frame.ref, revision, piece, is_last, log))
+            except SnapshotGoneError:
+                peer.send(gone(frame.ref))
 
     async def _put_snapshot(self, peer: Peer, order: PutWhole) -> None:
         loop = asyncio.get_running_loop()
@@ -595,18 +600,6 @@ class Relay:
         self._server.close(code=goodbye.close_code, reason=goodbye.reason)
         let_undecided_go(self._server)
         await self._server.wait_closed()
-
-
-def _pieces(text: bytes) -> Iterator[tuple[str, bool]]:
-    """A text in pieces, and which is the last; the whole as characters may be four times as large.
-
-    None has more characters than bytes, so each of them fits a frame.
-    """
-    decoder = getincrementaldecoder("utf-8")()
-    for start in range(0, max(len(text), 1), SNAPSHOT_PIECE_SIZE):
-        end = start + SNAPSHOT_PIECE_SIZE
-        is_last = end >= len(text)
-        yield decoder.decode(text[start:end], is_last), is_last
 
 
 def authority_of(url: str) -> str:

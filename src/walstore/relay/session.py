@@ -20,6 +20,7 @@ from walstore.relay.limits import Limits
 from walstore.relay.log import log_id
 from walstore.relay.rates import Penalties, TokenBucket
 from walstore.relay.roles import Role, Roles
+from walstore.relay.uploads import Uploads
 from walstore.signed.auth import verify_auth
 from walstore.signed.grant import Grant, read_grant
 from walstore.wire.element import has_too_many_values
@@ -138,6 +139,7 @@ class Session:
         roles: Roles,
         limits: Limits,
         penalties: Penalties,
+        uploads: Uploads,
         new_challenge: Callable[[], str],
         now_ms: int,
     ) -> None:
@@ -149,6 +151,7 @@ class Session:
             roles: Who may do what.
             limits: How much.
             penalties: Who has to wait.
+            uploads: Where snapshots are put together, of all connections.
             new_challenge: Makes 64 random hex digits.
             now_ms: The time.
         """
@@ -162,7 +165,10 @@ class Session:
         self._challenge = new_challenge()
         self._challenged_ms = now_ms
         self._subscriptions: set[str] = set()
-        self._uploads: dict[str, bytearray] = {}
+        self._uploads = uploads
+        # The snapshot that is put together, and one that had to make room and is still coming.
+        self._upload: str | None = None
+        self._given_up: str | None = None
         self._faults = 0
         self._frames = TokenBucket(
             per_second=limits.frames_per_second,
@@ -237,6 +243,10 @@ class Session:
         """A subscription is over."""
         self._subscriptions.discard(ref)
 
+    def close(self) -> None:
+        """The connection is over: let go of what others could use."""
+        self._uploads.forget(self)
+
     def _dispatch(self, frame: object, now_ms: int) -> list[Reply | Order | Drop]:
         match frame:
             case Append():
@@ -280,7 +290,9 @@ class Session:
             case PublishGrant():
                 return self._take_grant(frame, now_ms)
             case Close():
-                self._uploads.pop(frame.ref, None)
+                self._give_up(frame.ref)
+                if frame.ref == self._given_up:
+                    self._given_up = None
                 return [*self._replace(frame.ref), Reply(Closed(frame.ref, "closed"))]
             case _:
                 raise AssertionError(frame)
@@ -352,25 +364,40 @@ class Session:
 
     def _take_piece(self, frame: PutSnapshot, now_ms: int) -> list[Reply | Order | Drop]:
         """Collect the pieces of a snapshot, for those who may put it there at all."""
+        if frame.ref == self._given_up:
+            # It was refused; what was sent before that was heard is no snapshot.
+            if frame.is_last:
+                self._given_up = None
+            return []
         try:
             self._check_document(frame.document, frame.log, Role.SNAPSHOT, self.keys, now_ms)
             if not self.keys:
                 raise self._restricted(Role.SNAPSHOT)
-            upload = self._uploads.get(frame.ref)
-            if upload is None:
-                # One at a time: what others hold in pieces is memory.
-                self._uploads.clear()
-                upload = self._uploads[frame.ref] = bytearray()
-            upload += frame.text.encode()
-            if len(upload) > self._limits.snapshot_bytes_max:
-                raise _RefusedError(Code.TOO_LARGE, "the snapshot is too large")
+            self._add_piece(frame)
         except _RefusedError:
-            self._uploads.pop(frame.ref, None)
+            self._give_up(frame.ref)
             raise
         if not frame.is_last:
             return []
-        del self._uploads[frame.ref]
-        return [PutWhole(frame.ref, frame.document, frame.revision, bytes(upload))]
+        self._upload = None
+        return [PutWhole(frame.ref, frame.document, frame.revision, self._uploads.take(self))]
+
+    def _add_piece(self, frame: PutSnapshot) -> None:
+        if frame.ref != self._upload:
+            # One at a time: what others hold in pieces is memory.
+            self._uploads.begin(self)
+            self._upload, self._given_up = frame.ref, None
+        size = self._uploads.add(self, frame.text.encode())
+        if size is None:
+            self._given_up = None if frame.is_last else frame.ref
+            raise _RefusedError(Code.UNAVAILABLE, "too many snapshots are coming in: send it again")
+        if size > self._limits.snapshot_bytes_max:
+            raise _RefusedError(Code.TOO_LARGE, "the snapshot is too large")
+
+    def _give_up(self, ref: str) -> None:
+        if ref == self._upload:
+            self._uploads.forget(self)
+            self._upload = None
 
     def _announce(self, frame: SetPresence, now_ms: int) -> list[Reply | Order | Drop]:
         if wait_ms := self._presences.take(now_ms):

@@ -190,6 +190,12 @@ class SqliteLog:
         """The current snapshot: the one with the highest `upto_ts`, of several the newest."""
         return await self._read(reads.snapshot, document)
 
+    async def snapshot_part(
+        self, document: str, revision: str, *, start: int, size: int
+    ) -> bytes | None:
+        """Some bytes of a snapshot's text; None if it is not there."""
+        return await self._read(reads.snapshot_part, document, revision, start, size)
+
     async def snapshots(self, document: str) -> list[Event]:
         """The snapshots of a document that were not compacted, payloads as empty bytes."""
         return await self._read(reads.snapshots, document)

@@ -156,6 +156,25 @@ def snapshot(connection: sqlite3.Connection, key: str) -> StoredSnapshot | None:
     return StoredSnapshot(event.id, event.payload)
 
 
+def snapshot_part(
+    connection: sqlite3.Connection, key: str, revision: str, start: int, size: int
+) -> bytes | None:
+    """Some bytes of a snapshot's text; None if it is not there."""
+    row = connection.execute(
+        """
+        SELECT e.seq FROM events e CROSS JOIN documents d ON d.number = e.document
+        WHERE e.id = ? AND d.key = ? AND e.kind = 1 AND e.is_removed = 0
+        """,
+        (revision, key),
+    ).fetchone()
+    if row is None:
+        return None
+    # Other than a query, this loads what is asked for, and not the whole text.
+    with connection.blobopen("payloads", "payload", row[0], readonly=True) as text:
+        text.seek(min(start, len(text)))
+        return text.read(size)
+
+
 def snapshots(connection: sqlite3.Connection, key: str) -> list[Event]:
     """The snapshots of a document that were not compacted, oldest first, payloads left out."""
     document = document_of(connection, key)

@@ -510,6 +510,23 @@ class RelayLogContract:
             last = found[-1]
         assert found == sorted(found) == ["Z", "a", "b", "b/1", "b/2", "é"]
 
+    async def test_a_snapshot_is_read_in_parts(self, log: RelayLog) -> None:
+        places = await log.append(elements(2), NOW_MS)
+        text = "ü€🦉".encode() * 1_000
+        one = snapshot("one", None, places[0].ts)._replace(text=text)
+        two = snapshot("two", one.id, places[1].ts)
+        await _put_each(log, one, two)
+        for start, size in ((0, len(text)), (0, 1), (1, 2), (4_000, 9_000), (len(text) - 1, 7)):
+            part = await log.snapshot_part("notes/a", one.id, start=start, size=size)
+            assert part == text[start : start + size]
+        for start in (len(text), len(text) + 1):
+            assert await log.snapshot_part("notes/a", one.id, start=start, size=1) == b""
+        for document, name in (("notes/b", one.id), ("notes/a", elements(1)[0].id)):
+            assert await log.snapshot_part(document, name, start=0, size=1) is None
+        await log.compact([Removal("notes/a", [one.id], 0)])
+        assert await log.snapshot_part("notes/a", one.id, start=0, size=1) is None
+        assert await log.snapshot_part("notes/a", two.id, start=0, size=99) == two.text
+
     # ── dominance ──────────────────────────────────────────────────────────────────────
 
     async def test_a_bootstrap_has_only_what_nothing_dominates(self, log: RelayLog) -> None:
