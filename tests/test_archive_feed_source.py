@@ -251,8 +251,8 @@ class Lying(MemoryLog):
     async def feed(self, since: int, until: int | None, wanted: Filter, **options: Any) -> FeedPage:
         return await super().feed(since, until, Filter(), **options)
 
-    async def bootstrap(self, wanted: Filter) -> Bootstrap:
-        return await super().bootstrap(Filter())
+    async def bootstrap(self, wanted: Filter, **options: Any) -> Bootstrap:
+        return await super().bootstrap(Filter(), **options)
 
     async def find(self, ids: Sequence[str], wanted: Filter, **options: Any) -> list[LogEvent]:
         return await super().find(ids, Filter(), **options)

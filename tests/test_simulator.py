@@ -16,7 +16,7 @@ import pytest
 
 import walstore
 from walstore.crdt import Run, WalCrdt
-from walstore.document import WalDocument, log, opening
+from walstore.document import WalDocument, log, opening, outbox
 from walstore.document.events import Event, Rejection
 from walstore.document.log import DocumentLog, Reading
 from walstore.document.outbox import Outbox
@@ -260,7 +260,7 @@ def tell_nobody_what_was_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def tell_nobody_what_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever reads what is hidden from others keeps it to themselves."""
-    monkeypatch.setattr(Outbox, "_newly_seen", lambda self: {})
+    monkeypatch.setattr(outbox, "_told_in_one", lambda news, sealer: {})
 
 
 @pytest.mark.parametrize(

@@ -390,7 +390,8 @@ class Outbox:
 
 def _told_in_one(news: Mapping[str, int], sealer: Sealer) -> dict[str, int]:
     """What one element tells of what was seen: as much as leaves room for all else in it."""
-    room, told = sealer.bytes_max // 8, dict[str, int]()
+    room = sealer.bytes_max // 8
+    told: dict[str, int] = {}
     for replica, seq in news.items():
         room -= len(canonical_bytes([replica, seq]))
         if room < 0 or len(told) == SEEN_SESSIONS_MAX:

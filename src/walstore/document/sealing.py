@@ -217,15 +217,16 @@ class Sealer:
             message: What the author says of them; it goes with the last body.
         """
         writer = self._session if session is None else session
-        waiting, bodies = [runs], list[Sealed]()
+        waiting: list[list[Run]] = [runs]
+        bodies: list[Sealed] = []
         while waiting:
-            part = waiting.pop()
-            sealed = None
-            if _fits(part, self._profile):
+            part, sealed = waiting.pop(), None
+            is_divisible = _is_divisible(part)
+            if not is_divisible or _fits(part, self._profile):
                 header = Header(writer, seq, prev, seen) if self._is_chained else None
                 note = None if waiting else message
                 sealed = self._seal_one(part, header, author_seq, note)
-            if sealed is None or self._is_to_be_cut(sealed):
+            if sealed is None or (is_divisible and self._is_too_large(sealed)):
                 left, right = _halves(part)
                 waiting += [right, left]
                 continue
@@ -238,9 +239,9 @@ class Sealer:
         header = None if sealed.header is None else sealed.header._replace(prev=prev)
         return self._seal_one(sealed.runs, header, sealed.author_seq or 0, sealed.message)
 
-    def _is_to_be_cut(self, sealed: Sealed) -> bool:
+    def _is_too_large(self, sealed: Sealed) -> bool:
         text = sealed.body.canonical
-        return sealed.is_divisible and (len(text) > self.bytes_max or has_too_many_values(text))
+        return len(text) > self.bytes_max or has_too_many_values(text)
 
     def _seal_one(
         self, runs: list[Run], header: Header | None, author_seq: int, message: str | None
@@ -314,7 +315,7 @@ def _ops_in(run: Run) -> int:
 
 
 def _is_divisible(runs: Sequence[Run]) -> bool:
-    return len(runs) > 1 or any(_ops_in(run) > 1 for run in runs)
+    return len(runs) > 1 or (bool(runs) and _ops_in(runs[0]) > 1)
 
 
 def _halves(runs: list[Run]) -> tuple[list[Run], list[Run]]:
