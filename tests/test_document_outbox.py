@@ -11,11 +11,13 @@ from tests.rigged import ALICE, BOB, RiggedLog, opened
 from tests.stores import ADA, store_of
 from tests.test_document_refused import PickyLog, refuse_next
 from walstore.canon import canonical_bytes
-from walstore.crdt import Run
+from walstore.crdt import Run, WalCrdt
 from walstore.crdt.runs import Insert, Remove, Set
 from walstore.document import WalDocument
+from walstore.document.opening import is_covered
 from walstore.document.outbox import Outbox
 from walstore.document.sealing import Sealer, ValueTooLargeError
+from walstore.document.snapshot import Snapshot
 from walstore.net import MemoryTransport
 from walstore.sealed.encryptor import PlainEncryptor
 from walstore.wire.envelope import Profile
@@ -201,3 +203,40 @@ def test_no_more_ops_of_version_1_are_written_out_than_an_element_may_hold() -> 
     assert len(roomy.seal(runs, **fields)) == 1
     more = Set("y", "r", BATCH_OPS_MAX + 2, 1)
     assert len(roomy.seal([*runs, more], **fields)) == 2
+
+
+# A snapshot covers what was sent.
+
+
+def covering(writers: dict[str, int], seqs: dict[str, int] | None, *, holds_it: bool) -> Snapshot:
+    crdt = WalCrdt()
+    if holds_it:
+        crdt.fold_runs([Set("x", f"{ALICE.public_key}:s", 2, "mine")])
+    return Snapshot(crdt, 9, writers, {}, seqs, {}, (), BOB.public_key, {})
+
+
+ME, SESSION = ALICE.public_key, f"{ALICE.public_key}:s"
+
+
+@pytest.mark.parametrize(
+    ("profile", "snapshot", "is_there"),
+    [
+        (Profile.PACKED, covering({}, {SESSION: 2}, holds_it=False), True),
+        (Profile.PACKED, covering({}, {SESSION: 1}, holds_it=True), False),
+        (Profile.PACKED, covering({}, {}, holds_it=True), False),
+        (Profile.PACKED, covering({}, None, holds_it=True), True),
+        (Profile.PACKED, covering({}, None, holds_it=False), False),
+        (Profile.STARFISH, covering({ME: 2}, {SESSION: 1}, holds_it=True), False),
+        (Profile.STARFISH, covering({ME: 1}, None, holds_it=True), False),
+        (Profile.STARFISH, covering({ME: 2}, None, holds_it=True), True),
+        (Profile.STARFISH, covering({ME: 2}, None, holds_it=False), False),
+        (Profile.STARFISH, covering({}, None, holds_it=True), False),
+    ],
+    ids=range(10),
+)
+def test_a_snapshot_covers_an_own_element_by_its_counts_and_where_it_has_none_by_what_it_holds(
+    profile: Profile, snapshot: Snapshot, is_there: bool
+) -> None:
+    run = Set("x", SESSION, 2, "mine")
+    (sealed,) = sealer(profile).seal([run], seq=2, author_seq=2, prev=None, seen={})
+    assert is_covered(sealed, snapshot) is is_there

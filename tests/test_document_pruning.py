@@ -871,6 +871,28 @@ async def test_what_a_relay_repeats_from_before_a_barrier_makes_no_snapshot_fals
 
 
 @pytest.mark.parametrize("how", ["collected", "deleted"])
+async def test_what_comes_after_a_seq_from_before_a_barrier_is_held_against_a_snapshot(
+    how: str,
+) -> None:
+    log, store = RiggedLog(), RiggedSnapshots()
+    alice, _ = await edited(log, store)
+    for name in ("one", "two"):
+        # The second one uses a seq once more that was there before the barrier.
+        run = Set(name, f"{BOB.public_key}:s", 100 + len(log.elements), name)
+        put_in(log, write_packed(BOB, [run], session="s", seq=1))
+        await alice.pull()
+        if name == "one":
+            await let_go(alice, how)
+    alice.set_field("title", "later")
+    await alice.commit()
+    await alice.snapshot()
+    reader = await opened(log, CAROL, snapshot_store=store, posture="re-derive")
+    assert reader.snapshot_verdict is SnapshotVerdict.VERIFIED
+    assert (reader.field("title"), reader.field("two")) == ("later", None)
+    assert state_of(reader) == state_of(alice)
+
+
+@pytest.mark.parametrize("how", ["collected", "deleted"])
 async def test_a_snapshot_that_lets_what_was_let_go_come_back_is_false(how: str) -> None:
     log, store = RiggedLog(), RiggedSnapshots()
     alice, _ = await edited(log, store)

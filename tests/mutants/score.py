@@ -82,6 +82,7 @@ AREAS = {
     "rollback": Area(
         ["walstore/document/opening.py", "walstore/document/gaps.py"],
         [
+            "tests/test_document_outbox.py",
             "tests/test_weaknesses.py",
             "tests/test_document_attacks.py",
             "tests/test_document_snapshots.py",
