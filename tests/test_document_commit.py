@@ -27,6 +27,7 @@ from tests.rigged import (
     RiggedLog,
     RiggedSnapshots,
     document,
+    keyed,
     link_of,
     opened,
     put_in,
@@ -49,6 +50,8 @@ from walstore.document import (
     ValueTooLargeError,
     WalDocument,
 )
+from walstore.document.ledger import Highs
+from walstore.document.log import DocumentLog
 from walstore.document.ports import LogBehindError
 from walstore.errors import NameRefusedError, TransportError, UsageError
 from walstore.sealed import ContentKeys, NativeEncryptor, PlainEncryptor, SealContext
@@ -1220,3 +1223,29 @@ async def test_rejections_raise_after_the_good_elements_were_folded() -> None:
     assert [each.ts for each in caught.value.rejections] == [2]
     assert doc.materialize() == {"a": 1, "b": 2}
     assert await doc.pull() == 0
+
+
+async def test_keys_that_come_late_open_what_waited_in_time_in_proportion_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = RiggedLog()
+    early = await opened(log, BOB, encryptor=keyed(2))
+    for number in range(20):
+        early.set_field("x", number)
+        await early.commit()
+    late = await opened(log, CAROL, encryptor=keyed(3), on_author_error="skip")
+    late.set_field("y", 1)
+    await late.commit()
+    keys = keyed(3)
+    reader = await opened(log, ALICE, encryptor=keys, on_author_error="skip")
+    assert reader.unreadable == 20
+    keys.adopt(ContentKeys(3, {epoch: bytes([epoch]) * 32 for epoch in (1, 2, 3)}))
+    new_highs, calls = DocumentLog._new_highs, Counter[str]()
+
+    def counting(log: DocumentLog) -> Highs:
+        calls["highs"] += 1
+        return new_highs(log)
+
+    monkeypatch.setattr(DocumentLog, "_new_highs", counting)
+    await reader.retry_unreadable()
+    assert (reader.unreadable, reader.field("x"), calls["highs"]) == (0, 19, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from copy import deepcopy
@@ -30,7 +31,7 @@ from tests.rigged import (
     write_packed,
 )
 from walstore.canon import canonical_bytes
-from walstore.crdt import COUNTER_MAX, Run
+from walstore.crdt import COUNTER_MAX, Run, WalCrdt
 from walstore.crdt.runs import Insert, Remove, Set
 from walstore.document import (
     Body,
@@ -980,6 +981,8 @@ async def test_a_barrier_that_let_go_of_something_live_is_false() -> None:
         (True, "maxClock", -1),
         (True, "cuts", COUNTER_MAX - 1),
         (True, "cuts", 1),
+        (False, "ceiling", COUNTER_MAX),
+        (True, "ceiling", COUNTER_MAX),
     ],
 )
 async def test_a_snapshot_at_another_counter_than_its_log_is_false(
@@ -995,7 +998,7 @@ async def test_a_snapshot_at_another_counter_than_its_log_is_false(
     content = {name: honest[name] for name in ("state", "uptoTs", "writerSeq", "producedBy")}
     if counter < 0:
         counter += honest["state"]["x"]["maxClock"]
-    lie = counter if member == "maxClock" else [[honest["uptoTs"], counter]]
+    lie = [[honest["uptoTs"], counter]] if member == "cuts" else counter
     content["state"]["x"][member] = lie
     if member == "maxClock":
         # It stands there twice.
@@ -1009,6 +1012,25 @@ async def test_a_snapshot_at_another_counter_than_its_log_is_false(
     await reader.commit()
     await bob.pull()
     assert bob.text("body").startswith("on")
+
+
+async def test_a_row_of_cuts_costs_no_more_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, store = RiggedLog(), RiggedSnapshots()
+    await edited(log, store)
+    log.elements = [{**each, "ts": each["ts"] * 1_000} for each in log.elements]
+    honest = await (await opened(log, ALICE, snapshot_store=store)).snapshot()
+    content = {name: honest[name] for name in ("state", "uptoTs", "writerSeq", "producedBy")}
+    content["state"]["x"]["cuts"] = [[honest["uptoTs"] - back, 10] for back in range(499, 0, -1)]
+    store.document = signed_snapshot(content, ALICE)
+    collected, calls = WalCrdt.collected, Counter[str]()
+
+    def counting(crdt: WalCrdt) -> WalCrdt:
+        calls["collected"] += 1
+        return collected(crdt)
+
+    monkeypatch.setattr(WalCrdt, "collected", counting)
+    await opened(log, CAROL, snapshot_store=store, posture="re-derive", on_author_error="skip")
+    assert calls["collected"] == 1
 
 
 async def test_who_lies_about_the_readers_displaces_what_they_write() -> None:

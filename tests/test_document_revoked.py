@@ -1135,3 +1135,29 @@ def stamped(ts: int, counter: int) -> Entry:
     """An element with one op."""
     runs: list[Run] = [Set("x", BOBS, counter, ts)]
     return Entry(Element(ts, b"{}", BOB.public_key, ""), "", None, None, runs)
+
+
+async def test_who_writes_far_above_everything_has_no_snapshot_called_false() -> None:
+    log, store, known = RiggedLog(), RiggedSnapshots(), dict[str, Counts]()
+    options: dict[str, Any] = {
+        "snapshot_store": store,
+        "revoked": known.get,
+        "on_author_error": "skip",
+    }
+    bob, prev = f"{BOB.public_key}:s", None
+    for seq in (1, 2, 3):
+        run = Set("title", bob, COUNTER_JUMP_MAX + seq, seq)
+        element = put_in(log, write_packed(BOB, [run], session="s", seq=seq, prev=prev))
+        prev = link_of(element)
+    alice = await opened(log, ALICE, **options)
+    alice.insert_text("body", 0, "hello")
+    await alice.commit()
+    await alice.pull()
+    assert len(alice.rejected()) == 3
+    known[BOB.public_key] = alice.counted(BOB.public_key)
+    await alice.reread()
+    await alice.snapshot()
+    for posture in ("trust", "trust-retain-tail", "re-derive"):
+        newcomer = await opened(log, CAROL, posture=posture, **options)
+        assert newcomer.snapshot_verdict.is_believed
+        assert newcomer.text("body") == "hello"

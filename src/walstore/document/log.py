@@ -238,6 +238,7 @@ class DocumentLog:
         waiting, self.unreadable = self.unreadable, {}
         self._forget_from = 0
         reading = Reading(Entries(), [])
+        self._highs = self._new_highs() if waiting else None
         for link, element in waiting.items():
             self._take(self._candidate(element), link, reading, changes)
         self._take_too_far(reading, changes)

@@ -431,6 +431,8 @@ def _flaw(log: DocumentLog, snapshot: Snapshot) -> str | None:
     # Who counts on from there has no clocks left, or some that others take for let go.
     if snapshot.crdt.counter > crdt.counter:
         return "`maxClock` is above every clock"
+    if snapshot.ceiling > log.counter:
+        return "`ceiling` is above every clock"
     if snapshot.cuts and snapshot.crdt.counter < crdt.counter:
         return "`maxClock` is below a clock"
     if snapshot.crdt.horizon != crdt.horizon:
@@ -453,25 +455,28 @@ def _fold_with_cuts(log: DocumentLog, snapshot: Snapshot) -> tuple[WalCrdt, dict
     seqs: dict[str, int] = {}
     covered: dict[str, int] = {}
     for entry in sorted(log.ledger.entries, key=lambda entry: entry.ts):
+        due: list[Cut] = []
         while cuts and cuts[0].ts < entry.ts:
-            crdt, covered = _cut(crdt, cuts.popleft()), dict(seqs)
+            due.append(cuts.popleft())
+        if due:
+            crdt, covered = _cut(crdt, due), dict(seqs)
         replica = entry.replica or ""
         if replica and entry.seq_last <= covered.get(replica, 0):
             continue
         seqs[replica] = max(seqs.get(replica, 0), entry.seq_last)
         crdt.fold_runs(entry.runs)
+    return (_cut(crdt, cuts), seqs) if cuts else (crdt, covered)
+
+
+def _cut(crdt: WalCrdt, cuts: Sequence[Cut]) -> WalCrdt:
+    """Let go of what cuts say between which nothing was folded: once is as good as often."""
     for cut in cuts:
-        crdt, covered = _cut(crdt, cut), seqs
-    return crdt, covered
-
-
-def _cut(crdt: WalCrdt, cut: Cut) -> WalCrdt:
-    if not cut.is_deletion:
-        return crdt.collected()
-    rest = WalCrdt()
-    rest.horizon = cut.horizon
-    rest.comes_upto, rest.last_coming = crdt.comes_upto, crdt.last_coming
-    return rest
+        if cut.is_deletion:
+            rest = WalCrdt()
+            rest.horizon = cut.horizon
+            rest.comes_upto, rest.last_coming = crdt.comes_upto, crdt.last_coming
+            crdt = rest
+    return crdt if cuts[-1].is_deletion else crdt.collected()
 
 
 def _lacked(log: DocumentLog, snapshot: Snapshot) -> dict[Session, int]:
@@ -557,9 +562,12 @@ def _contradicts(
             # What it inserted may have been removed and let go since.
             continue
         highest = highest_counter(entry.runs)
-        # After a jump that no honest writer makes, the element may have been refused, which its
-        # producer knew and this reader cannot: what came before the tail would tell.
-        if counter is not None and highest <= counter + COUNTER_JUMP_MAX // 2:
+        # After a jump that no honest writer makes, the element may have been refused, and so may
+        # all that are above it. Its producer knew, and this reader cannot: what came before the
+        # tail would tell.
+        if counter is not None:
+            if highest > counter + COUNTER_JUMP_MAX // 2:
+                break
             crdt.fold_runs(entry.runs, changes)
         counter = max(counter or 0, highest)
     # A peer that knows no sessions knows no maps either, and cannot be held to them.

@@ -15,7 +15,9 @@ from random import Random
 from walstore.document.events import Event
 from walstore.errors import StorageError, TransportError
 from walstore.local import LocalFileDamagedError
+from walstore.sealed.outcomes import KeyringRollbackError
 from walstore.signed import Identity
+from walstore.signed.roster import RosterRollbackError
 from walstore.store.shared import NoKeyError
 from walstore.store.store import WalStore
 from walstore.testing.simulator.disk import Disk
@@ -76,6 +78,9 @@ class StoreClient:
                 self._trace(self.name, "damaged", error.reason)
                 self._doubt(self.hand.unsent)
             except (StorageError, TransportError, NoKeyError) as error:
+                self._trace(self.name, "not opened", type(error).__name__)
+            except (RosterRollbackError, KeyringRollbackError) as error:
+                # A relay has lost what its owner puts back, and no key is here to begin with.
                 self._trace(self.name, "not opened", type(error).__name__)
             await asyncio.sleep(_PAUSE_S)
 
