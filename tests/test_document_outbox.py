@@ -105,24 +105,6 @@ async def test_what_was_told_by_what_is_set_aside_is_told_again() -> None:
 # Elements are counted.
 
 
-async def test_version_1_counts_on_after_something_was_set_aside() -> None:
-    log = PickyLog()
-    alice = await opened(log, wire="starfish")
-    alice.set_field("x", 1)
-    await alice.commit()
-    alice.set_field("x", 2)
-    await refuse_next(log, alice)
-    alice.set_field("y", 3)
-    await alice.set_aside()
-    for value in (4, 5):
-        alice.set_field("y", value)
-        await alice.commit()
-    alice.set_field("y", 6)
-    await alice.commit()
-    bob = await opened(log, BOB, wire="starfish", strict_sequence=True)
-    assert [entry.author_seq for entry in bob._log.ledger.entries] == [1, 2, 3, 4, 5]
-
-
 async def test_what_was_acknowledged_and_thrown_away_waits_again_after_a_restart(
     tmp_path: Path,
 ) -> None:

@@ -393,5 +393,8 @@ async def test_version_1_counts_on_from_what_the_log_holds() -> None:
     alice.set_field("y", 3)
     await alice.set_aside()
     await alice.commit()
+    alice.set_field("y", 4)
+    await alice.commit()
     bob = await opened(log, BOB, wire="starfish", strict_sequence=True)
-    assert bob.materialize() == {"x": 1, "y": 3}
+    assert bob.materialize() == {"x": 1, "y": 4}
+    assert [entry.author_seq for entry in bob._log.ledger.entries] == [1, 2, 3]

@@ -15,7 +15,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
 
 from tests.raw_websocket import TEXT, framed, raw_websocket
-from tests.relay_clients import ANNA, BEN, CARL, appending, eventually, speaking
+from tests.relay_clients import ANNA, BEN, CARL, Speaker, appending, eventually, speaking
 from walstore.relay import MemoryLog, Relay
 from walstore.relay.committer import Committer
 from walstore.relay.config import Settings
@@ -104,21 +104,30 @@ def count_compressed(relay: Relay, counted: list[int], monkeypatch: pytest.Monke
             monkeypatch.setattr(extension, "encode", encode)
 
 
+@asynccontextmanager
+async def compressing(
+    followers: int, counted: list[int], monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[list[Speaker], Speaker]]:
+    """Who follows a document over compressed connections, and who writes to it over another one."""
+    async with AsyncExitStack() as stack:
+        relay = await stack.enter_async_context(Relay.serve(MemoryLog()))
+        there = [
+            await stack.enter_async_context(speaking(relay.url, BEN, compression="deflate"))
+            for _ in range(followers)
+        ]
+        for follower in there:
+            await follower.follow(DOCUMENT)
+        count_compressed(relay, counted, monkeypatch)
+        anna = await stack.enter_async_context(speaking(relay.url, ANNA, compression=None))
+        yield there, anna
+
+
 async def test_what_many_get_is_compressed_for_so_many_that_nobody_waits_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     counted: list[int] = []
-    async with AsyncExitStack() as stack:
-        relay = await stack.enter_async_context(Relay.serve(MemoryLog()))
-        followers = [
-            await stack.enter_async_context(speaking(relay.url, BEN, compression="deflate"))
-            for _ in range(5)
-        ]
-        for follower in followers:
-            await follower.follow(DOCUMENT)
-        count_compressed(relay, counted, monkeypatch)
-        anna = await stack.enter_async_context(speaking(relay.url, ANNA, compression=None))
-        sizes = [100, 200_000, 101, 600_000, 102]
+    sizes = [100, 200_000, 101, 600_000, 102]
+    async with compressing(5, counted, monkeypatch) as (followers, anna):
         for size in sizes:
             await anna.append(ANNA, DOCUMENT, {"s": "x" * size})
         for follower in followers:
@@ -135,16 +144,7 @@ async def test_who_is_there_is_told_to_many_as_elements_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     counted: list[int] = []
-    async with AsyncExitStack() as stack:
-        relay = await stack.enter_async_context(Relay.serve(MemoryLog()))
-        followers = [
-            await stack.enter_async_context(speaking(relay.url, BEN, compression="deflate"))
-            for _ in range(200)
-        ]
-        for follower in followers:
-            await follower.follow(DOCUMENT)
-        count_compressed(relay, counted, monkeypatch)
-        anna = await stack.enter_async_context(speaking(relay.url, ANNA, compression=None))
+    async with compressing(200, counted, monkeypatch) as (followers, anna):
         await anna.follow(DOCUMENT)
         await anna.say(SetPresence(DOCUMENT, {"note": "x" * 3_900}))
         for follower in followers:
