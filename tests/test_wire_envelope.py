@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial
@@ -52,7 +53,7 @@ from walstore.sealed import (
 )
 from walstore.signed import Identity, sign_append
 from walstore.wire import limits
-from walstore.wire.element import has_too_many_values, read_element
+from walstore.wire.element import _BLOCK_BYTES, has_too_many_values, read_element
 from walstore.wire.envelope import (
     Envelope,
     Header,
@@ -567,6 +568,32 @@ def test_whether_a_text_holds_too_many_values_is_told_without_reading_it(
     assert is_too_much or count(value) <= values_max or len(text) <= values_max
     # A container may count twice, and a member's name once: what is in a text never does.
     assert not is_too_much or 3 * count(value) >= values_max
+
+
+@given(st.integers(0, 6), st.integers(0, 12), st.text('a,[{"\\', max_size=16))
+def test_where_a_long_text_is_parted_changes_nothing_about_how_many_values_it_holds(
+    values_max: int, ahead: int, tail: str
+) -> None:
+    def separators(text: str) -> int:
+        return sum(map(text.count, ",[{"))
+
+    bare = tail.replace("\\\\", "").replace('\\"', "")
+    is_too_much = separators(tail) >= values_max and (
+        bare.count('"') > 2 * values_max or separators("".join(bare.split('"')[::2])) >= values_max
+    )
+    text = b"x" * (_BLOCK_BYTES - ahead) + tail.encode()
+    assert has_too_many_values(text, values_max) == is_too_much
+
+
+def test_to_count_the_values_of_a_text_takes_little_memory() -> None:
+    # What is made of a whole text at once is many times its size, and nothing else runs meanwhile.
+    text = b"[" + b'"ab",' * 2**18 + b'"[[["]'
+    tracemalloc.start()
+    try:
+        assert not has_too_many_values(text, 2**18 + 2)
+        assert tracemalloc.get_traced_memory()[1] < len(text)
+    finally:
+        tracemalloc.stop()
 
 
 # ── hostile data ───────────────────────────────────────────────────────────────────────

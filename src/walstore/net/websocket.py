@@ -50,9 +50,8 @@ from walstore.net.keys import checked_key
 from walstore.net.pending import Pending
 from walstore.net.status import State, StatusSubscription, TransportStatus
 from walstore.signed.identity import Identity
-from walstore.wire.element import has_too_many_values
 from walstore.wire.frames import GetSnapshot
-from walstore.wire.limits import PULL_ELEMENTS_MAX, SNAPSHOT_VALUES_MAX, TS_MAX
+from walstore.wire.limits import PULL_ELEMENTS_MAX, SNAPSHOT_PIECE_SIZE, TS_MAX
 
 __all__ = ["Connection", "Follow", "RelayUrlError", "Timing", "WebSocketTransport"]
 
@@ -241,16 +240,17 @@ class WebSocketTransport:
         async with self._reads:
             self._check_open()
             stored = await self._answer(self._client.get_snapshot(key, self._now_ms()))
-        if stored is None:
-            return None
-        revision, text = stored
-        try:
-            # Nobody honest stores more values, and all else would wait while they are read.
-            is_endless = has_too_many_values(text, SNAPSHOT_VALUES_MAX)
-            return StoredSnapshot(None if is_endless else parse(text), revision)
-        except MalformedError:
-            # It is there, and is no snapshot: the document will say so.
-            return StoredSnapshot(None, revision)
+            if stored is None:
+                return None
+            revision, text = stored
+            try:
+                if len(text) <= SNAPSHOT_PIECE_SIZE:
+                    return StoredSnapshot(parse(text), revision)
+                # All else would wait while what is large is looked through.
+                return StoredSnapshot(await asyncio.to_thread(parse, text), revision)
+            except MalformedError:
+                # It is there, and is no snapshot: the document will say so.
+                return StoredSnapshot(None, revision)
 
     async def write(
         self, snapshot_key: str, document: dict[str, Any], revision: str | None
