@@ -978,14 +978,14 @@ async def test_a_snapshot_of_several_megabytes_goes_there_and_back(relay: Relay)
 
 
 async def test_uploads_that_never_end_make_room_for_those_that_do() -> None:
-    limits = Limits(uploads_bytes_max=4 * SNAPSHOT_PIECE_SIZE)
+    limits = Limits(uploads_bytes_max=8 * SNAPSHOT_PIECE_SIZE)
     piece = PutSnapshot("put", "never", None, None, "x" * SNAPSHOT_PIECE_SIZE, False)
     async with (
         Relay.serve(MemoryLog(), limits=limits) as relay,
         speaking(relay.url, ANNA) as anna,
         AsyncExitStack() as stack,
     ):
-        stalled = [await stack.enter_async_context(speaking(relay.url, BEN)) for _ in range(4)]
+        stalled = [await stack.enter_async_context(speaking(relay.url, BEN)) for _ in range(8)]
         for each in stalled:
             await each.say(piece)
             assert await each.silence() == []

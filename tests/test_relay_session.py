@@ -506,14 +506,14 @@ def test_a_snapshot_that_grows_too_large_is_given_up() -> None:
 def test_a_snapshot_that_made_room_is_refused_once_and_can_be_sent_again() -> None:
     uploads = Uploads(bytes_max=10)
     left, right = (proved(new_session(uploads=uploads), ANNA) for _ in range(2))
-    assert said(left, piece("12345", ref="1")) == []
-    assert said(right, piece("123456")) == []
+    assert said(left, piece("123456", ref="1")) == []
+    assert said(right, piece("12345")) == []
     refused = refusal(said(left, piece("67", ref="1")))
     assert (refused.ref, refused.code, refused.code.retryable) == ("1", Code.UNAVAILABLE, True)
     # The rest was under way already: it is neither a snapshot nor a fault.
     assert said(left, piece("89", ref="1")) == []
     assert said(left, piece("0", is_last=True, ref="1")) == []
-    assert said(right, piece("7", is_last=True)) == [PutWhole("put", "d", None, b"1234567")]
+    assert said(right, piece("67", is_last=True)) == [PutWhole("put", "d", None, b"1234567")]
     uploads.done(7)
     assert said(left, piece("12345", ref="1")) == []
     assert said(left, piece("67890", is_last=True, ref="1")) == [
@@ -524,8 +524,8 @@ def test_a_snapshot_that_made_room_is_refused_once_and_can_be_sent_again() -> No
 def test_another_snapshot_may_follow_one_that_made_room() -> None:
     uploads = Uploads(bytes_max=10)
     left, right = (proved(new_session(uploads=uploads), ANNA) for _ in range(2))
-    said(left, piece("12345", ref="1"))
-    said(right, piece("123456"))
+    said(left, piece("123456", ref="1"))
+    said(right, piece("12345"))
     assert code_of(said(left, piece("67", ref="1"))) is Code.UNAVAILABLE
     assert said(left, piece("{}", is_last=True, ref="2")) == [PutWhole("2", "d", None, b"{}")]
 
@@ -533,8 +533,8 @@ def test_another_snapshot_may_follow_one_that_made_room() -> None:
 def test_closing_its_ref_ends_one_that_made_room() -> None:
     uploads = Uploads(bytes_max=10)
     left, right = (proved(new_session(uploads=uploads), ANNA) for _ in range(2))
-    said(left, piece("12345"))
-    said(right, piece("123456"))
+    said(left, piece("123456"))
+    said(right, piece("12345"))
     assert code_of(said(left, piece("67"))) is Code.UNAVAILABLE
     said(left, Close("put"))
     assert said(left, piece("{}", is_last=True)) == [PutWhole("put", "d", None, b"{}")]

@@ -15,7 +15,7 @@ class Limits:
         frame_bytes_max: One message from a client.
         snapshot_bytes_max: One snapshot, in all its pieces.
         uploads_bytes_max: Snapshots of all connections that are coming in, or wait to be stored;
-            past this those give way whose last piece is the oldest.
+            past this the largest of whichever key holds most give way.
         connections_max: Connections at once; more are turned away.
         subscriptions_max: Live subscriptions of one connection.
         keys_max: Keys that one connection may prove.

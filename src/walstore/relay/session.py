@@ -385,7 +385,7 @@ class Session:
     def _add_piece(self, frame: PutSnapshot) -> None:
         if frame.ref != self._upload:
             # One at a time: what others hold in pieces is memory.
-            self._uploads.begin(self)
+            self._uploads.begin(self, min(self.keys))
             self._upload, self._given_up = frame.ref, None
         size = self._uploads.add(self, frame.text.encode())
         if size is None:

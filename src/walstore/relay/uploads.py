@@ -1,11 +1,13 @@
 """Snapshots that come in pieces: what all connections hold of them has one limit.
 
-- Where it is passed, the one whose last piece is the oldest makes room. So whoever stops half-way,
-  or sends a byte now and then, keeps nobody else from being heard.
+- Where it is passed, whichever key holds most makes room, with the largest of its own. So whoever
+  holds much, however often it is added to, keeps nobody from being heard who sends less.
 - What has come whole counts until it is stored, and makes no room: whoever sends on gives way.
 """
 
 from __future__ import annotations
+
+from collections import Counter
 
 
 class Uploads:
@@ -14,32 +16,30 @@ class Uploads:
     def __init__(self, *, bytes_max: int) -> None:
         """Hold no more than so many bytes, or one snapshot if that is larger."""
         self._bytes_max = bytes_max
-        # The one that was added to last stands last.
         self._texts: dict[object, bytearray] = {}
+        self._keys: dict[object, str] = {}
         self._bytes = 0
 
-    def begin(self, owner: object) -> None:
-        """Begin anew."""
+    def begin(self, owner: object, key: str) -> None:
+        """Begin anew, in the name of a key."""
         self.forget(owner)
         self._texts[owner] = bytearray()
+        self._keys[owner] = key
 
     def add(self, owner: object, piece: bytes) -> int | None:
         """Add a piece; how many bytes there are then, or None if they had to make room."""
-        text = self._texts.pop(owner, None)
+        text = self._texts.get(owner)
         if text is None:
             return None
         text += piece
-        self._texts[owner] = text
         self._bytes += len(piece)
-        while self._bytes > self._bytes_max and len(self._texts) > 1:
-            self.forget(next(iter(self._texts)))
         if self._bytes > max(self._bytes_max, len(text)):
-            self.forget(owner)
-            return None
-        return len(text)
+            self._make_room(len(text))
+        return len(text) if owner in self._texts else None
 
     def take(self, owner: object) -> bytes:
         """The whole, which counts until it is `done`."""
+        del self._keys[owner]
         return bytes(self._texts.pop(owner))
 
     def done(self, size: int) -> None:
@@ -48,4 +48,16 @@ class Uploads:
 
     def forget(self, owner: object) -> None:
         """Give up what has come."""
+        self._keys.pop(owner, None)
         self._bytes -= len(self._texts.pop(owner, b""))
+
+    def _make_room(self, size: int) -> None:
+        """Forget the largest of whoever holds most, until all fit or one of that size is alone."""
+        held: Counter[str] = Counter()
+        for owner, text in self._texts.items():
+            held[self._keys[owner]] += len(text)
+        sizes = {owner: (held[self._keys[owner]], len(text)) for owner, text in self._texts.items()}
+        for owner in sorted(sizes, key=sizes.__getitem__, reverse=True):
+            if self._bytes <= max(self._bytes_max, size):
+                return
+            self.forget(owner)
