@@ -32,8 +32,10 @@ from tests.relay_clients import (
     speaking,
 )
 from walstore.canon import canonical_bytes
+from walstore.cli.admin_client import ask_relay
 from walstore.errors import MalformedError
 from walstore.relay.checking import check_snapshot
+from walstore.relay.config import Settings
 from walstore.relay.frontier import UNDOMINATED_MAX
 from walstore.relay.limits import Limits
 from walstore.relay.log import (
@@ -47,6 +49,7 @@ from walstore.relay.log import (
     log_id,
 )
 from walstore.relay.memory import MemoryLog
+from walstore.relay.retention import Policy, SnapshotMode
 from walstore.relay.roles import Roles
 from walstore.relay.server import Relay
 from walstore.relay.session import Drop, PutWhole
@@ -1001,6 +1004,35 @@ async def test_uploads_that_never_end_make_room_for_those_that_do() -> None:
         assert isinstance(await anna.put(DOCUMENT, larger, replaces=revision_of(text)), Ok)
         await stalled[3].say(piece)
         assert await stalled[3].silence() == []
+
+
+async def test_who_reads_a_snapshot_slowly_has_the_whole_though_the_relay_compacts() -> None:
+    token = "a-token-of-the-operator"
+    policy = Policy(snapshot_mode=SnapshotMode.CURRENT_ONLY)
+    settings = Settings(admin_token=token, retention=policy)
+    async with (
+        Relay.serve(MemoryLog(), compression=False, settings=settings) as relay,
+        speaking(relay.url, ANNA) as anna,
+        speaking(relay.url, BEN, sock=narrow_socket(relay.port), max_queue=1) as slow,
+    ):
+        ts = (await anna.append(ANNA, DOCUMENT, {"n": 1})).result["ts"]
+        text = snapshot_text(ANNA, DOCUMENT, upto_ts=ts, state={"text": "x" * 2**23})
+        assert isinstance(await anna.put(DOCUMENT, text, replaces=None), Ok)
+        peer = list(relay.peers)[-1]
+        reading = asyncio.create_task(slow.snapshot(DOCUMENT))
+        await eventually(lambda: peer.pending_bytes > 0)
+        newer = snapshot_text(ANNA, DOCUMENT, upto_ts=ts, state={"text": "y"})
+        assert isinstance(await anna.put(DOCUMENT, newer, replaces=revision_of(text)), Ok)
+        url = f"http://127.0.0.1:{relay.port}"
+
+        def compacted() -> int:
+            answer = ask_relay(url, method="POST", path="/admin/compact", token=token)
+            return int(answer["removed"]["snapshots"])
+
+        assert await asyncio.to_thread(compacted) == 0
+        assert await reading == text
+        assert await asyncio.to_thread(compacted) == 1
+        assert await slow.snapshot(DOCUMENT) == newer
 
 
 async def test_who_reads_a_snapshot_that_is_removed_meanwhile_is_told_to_ask_again() -> None:

@@ -5,13 +5,15 @@
   only dominated snapshots go. Whoever stops in between has done less, nothing else.
 - What was planned stays right while others append: snapshots that cover more may come, and floors
   only rise. Doing it again changes nothing.
+- A snapshot that is being sent stays, and so do the elements above it: whoever has read it goes on
+  with them.
 - Appends wait for one step at a time, never for a whole document.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence, Set
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
@@ -149,15 +151,27 @@ async def compact(
 
 
 async def compact_all(
-    log: RelayLog, policy: Policy, *, archived_seq: ArchivedSeq | None, now_ms: int
+    log: RelayLog,
+    policy: Policy,
+    *,
+    archived_seq: ArchivedSeq | None,
+    now_ms: int,
+    sending: Callable[[], Set[str]] = frozenset,
 ) -> Removed:
     """Plan and compact one document after the other: what a relay does from time to time.
+
+    Args:
+        log: The log.
+        policy: What is kept.
+        archived_seq: How far the archives have come; None if there are none.
+        now_ms: The time.
+        sending: The revisions of snapshots that are being sent.
 
     Raises:
         LogError: The log cannot be read or changed now; what is done is done.
     """
     removed = _NOTHING
-    async for each in plan_documents(log, policy, archived_seq, now_ms):
+    async for each in plan_documents(log, policy, archived_seq, now_ms, sending=sending):
         removed = _sum(removed, await _compact_document(log, each))
     min_seq = await _plan_replay(log, policy, archived_seq)
     if min_seq is not None:
@@ -171,12 +185,13 @@ async def plan_documents(
     archived_seq: ArchivedSeq | None,
     now_ms: int,
     is_measured: bool = False,
+    sending: Callable[[], Set[str]] = frozenset,
 ) -> AsyncIterator[DocumentPlan]:
     """The documents that something goes from, one by one."""
     async for status in _documents(log):
         # Without a snapshot everything is needed.
         if status.snapshots:
-            found = await _plan_document(log, policy, status, archived_seq, now_ms)
+            found = await _plan_document(log, policy, status, archived_seq, now_ms, sending)
             if found is not None:
                 yield await _measured(log, found) if is_measured else found
 
@@ -207,6 +222,7 @@ async def _plan_document(
     status: DocumentStatus,
     archived_seq: ArchivedSeq | None,
     now_ms: int,
+    sending: Callable[[], Set[str]],
 ) -> DocumentPlan | None:
     document = status.document
     snapshots = await log.snapshots(document)
@@ -215,6 +231,11 @@ async def _plan_document(
     else:
         snapshot_ids = await asyncio.to_thread(plan_snapshots, policy, snapshots, now_ms)
     below_ts = await _plan_elements(log, policy, status, archived_seq)
+    if sent := [each for each in snapshots if each.id in sending()]:
+        staying = {each.id for each in sent}
+        snapshot_ids = [id for id in snapshot_ids if id not in staying]
+        below_ts = min([below_ts, *[each.ts for each in sent]])
+        below_ts = below_ts if below_ts > status.floor else 0
     if not snapshot_ids and not below_ts:
         return None
     readers = await log.readers(document) if below_ts else []

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 from walstore.relay.archived import (
@@ -47,13 +47,23 @@ class Keeper:
         *,
         metrics: Metrics,
         now_ms: Callable[[], int],
+        sending: Callable[[], Set[str]] = frozenset,
     ) -> None:
-        """Prepare; `load` reads what was changed, `run` keeps to it."""
+        """Prepare; `load` reads what was changed, `run` keeps to it.
+
+        Args:
+            log: The log.
+            policy: What is configured.
+            metrics: Where it is told.
+            now_ms: The time.
+            sending: The revisions of snapshots that are being sent, which stay meanwhile.
+        """
         self.policy = policy
         self._configured = policy
         self._log = log
         self._metrics = metrics
         self._now_ms = now_ms
+        self._sending = sending
         self._turn = asyncio.Lock()
 
     async def load(self) -> None:
@@ -138,6 +148,7 @@ class Keeper:
             self.policy,
             archived_seq=await self.archived(),
             now_ms=self._now_ms(),
+            sending=self._sending,
         )
         self._metrics.compacted(removed)
         if any(removed):

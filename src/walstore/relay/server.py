@@ -67,7 +67,7 @@ from walstore.relay.session import (
     Unsubscribe,
     frames_in,
 )
-from walstore.relay.snapshot_pieces import SnapshotGoneError, snapshot_pieces
+from walstore.relay.snapshot_pieces import Sending, SnapshotGoneError, snapshot_pieces
 from walstore.relay.steady_time import SteadyTime
 from walstore.relay.uploads import Uploads
 from walstore.signed.auth import relay_address
@@ -159,6 +159,7 @@ class Relay:
         )
         self._penalties = Penalties(pause_ms=limits.penalty_ms)
         self._uploads = Uploads(bytes_max=limits.uploads_bytes_max)
+        self._sending = Sending(now_ms)
         # The signatures of the grants in the log that were looked at.
         self._grants: set[object] = set()
         self._server: Server | None = None
@@ -215,7 +216,13 @@ class Relay:
             # Whoever gives roles in code has them, as whoever has a file does.
             roles_table=None if roles is None else {},
         )
-        keeper = Keeper(log, told.retention, metrics=relay.metrics, now_ms=relay._now_ms)
+        keeper = Keeper(
+            log,
+            told.retention,
+            metrics=relay.metrics,
+            now_ms=relay._now_ms,
+            sending=relay._sending.revisions,
+        )
         await keeper.load()
         front = Front(
             told,
@@ -443,7 +450,7 @@ class Relay:
 
     async def _get_snapshot(self, peer: Peer, frame: GetSnapshot) -> None:
         log = log_id(self.log.relay_id, frame.document)
-        pieces = snapshot_pieces(self.log, frame.document, frame.revision)
+        pieces = snapshot_pieces(self.log, frame.document, frame.revision, self._sending)
         async with aclosing(pieces):
             try:
                 async for revision, piece, is_last in pieces:

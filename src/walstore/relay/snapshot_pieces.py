@@ -2,12 +2,15 @@
 
 - It is loaded whole once, so that what is damaged is not sent; then only a part of it is held, and
   the next one is read when it is asked for. So whoever reads slowly costs a part, not the whole.
+- Whoever compacts knows which ones are being sent, so that a slow reader of a busy document comes
+  to an end; for a while only, so that nobody keeps everything by reading a byte now and then.
 """
 
 from __future__ import annotations
 
 from codecs import IncrementalDecoder, getincrementaldecoder
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Final
 
 from walstore.relay.log import Filter, RelayLog, StoredSnapshot
@@ -16,13 +19,40 @@ from walstore.wire.limits import SNAPSHOT_PIECE_SIZE
 # What is held of a snapshot that is being sent: a few pieces, as each read costs a little.
 PART_BYTES: Final = 8 * SNAPSHOT_PIECE_SIZE
 
+# How long a snapshot that is being sent is kept for that: the largest one at 20 kB a second.
+SENDING_MS_MAX: Final = 3600 * 1000
+
+
+class Sending:
+    """The revisions that a relay is sending."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        """Begin with none."""
+        self._now_ms = now_ms
+        self._begun: dict[object, tuple[str, int]] = {}
+
+    @contextmanager
+    def during(self, revision: str) -> Iterator[None]:
+        """Count a revision as being sent for the length of a block."""
+        mark = object()
+        self._begun[mark] = revision, self._now_ms()
+        try:
+            yield
+        finally:
+            del self._begun[mark]
+
+    def revisions(self) -> frozenset[str]:
+        """Those that are not to go now."""
+        since_ms = self._now_ms() - SENDING_MS_MAX
+        return frozenset([name for name, begun_ms in self._begun.values() if begun_ms > since_ms])
+
 
 class SnapshotGoneError(Exception):
     """It was compacted while it was sent."""
 
 
 async def snapshot_pieces(
-    log: RelayLog, document: str, revision: str | None
+    log: RelayLog, document: str, revision: str | None, sending: Sending
 ) -> AsyncGenerator[tuple[str | None, str | None, bool], None]:
     """The revision, a piece of the text, and whether it is the last; None if there is none.
 
@@ -30,6 +60,7 @@ async def snapshot_pieces(
         log: Where it is.
         document: Whose snapshot is wanted.
         revision: Which one; None for the current one.
+        sending: Where it is counted meanwhile, if it is the current one at first.
 
     Raises:
         LogError: It cannot be read now.
@@ -43,13 +74,15 @@ async def snapshot_pieces(
     part: bytes | None = stored.text[:PART_BYTES]
     del stored
     decoder = getincrementaldecoder("utf-8")()
-    for start in range(0, max(size, 1), PART_BYTES):
-        if start:
-            part = await log.snapshot_part(document, name, start=start, size=PART_BYTES)
-        if part is None:
-            raise SnapshotGoneError
-        for piece, is_last in _pieces(part, decoder, is_end=start + PART_BYTES >= size):
-            yield name, piece, is_last
+    # One that was replaced could be asked for again and again, and would never go.
+    with sending.during(name) if revision is None else nullcontext():
+        for start in range(0, max(size, 1), PART_BYTES):
+            if start:
+                part = await log.snapshot_part(document, name, start=start, size=PART_BYTES)
+            if part is None:
+                raise SnapshotGoneError
+            for piece, is_last in _pieces(part, decoder, is_end=start + PART_BYTES >= size):
+                yield name, piece, is_last
 
 
 async def _stored(log: RelayLog, document: str, revision: str | None) -> StoredSnapshot | None:
