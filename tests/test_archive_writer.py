@@ -326,6 +326,64 @@ async def test_a_new_place_gets_everything(place: Destination, source: Source) -
     assert await objects_of(place) == await objects_of(second)
 
 
+class Tiring(MemoryDestination):
+    """A place that takes some objects at a time, and then fails."""
+
+    left = 0
+
+    async def put(self, key: str, body: bytes) -> Stored:
+        if not self.left:
+            raise DestinationError(self.name, "it is tired")
+        self.left -= 1
+        return await super().put(key, body)
+
+
+async def test_a_new_place_that_fails_again_and_again_gets_everything_in_the_end(
+    place: Destination,
+) -> None:
+    source, copy = Source(), Tiring("there")
+    written = await opened([place])
+    for id in range(70):
+        source.put("red", id)
+        await written.commit(source.window(id))
+    heads = []
+    for _ in range(4):
+        copy.left = 25
+        # Whoever was stopped begins anew, with what nobody names collected meanwhile.
+        await opened([place, copy])
+        archive = Archive(copy, PREFIX)
+        await collect_orphans(archive, now_ms=2**62)
+        heads.append((await archive.manifest()).head_position)
+        assert await rows_of(copy) == source.rows(heads[-1])
+    assert heads == sorted(set(heads))
+    copy.left = 25
+    await opened([place, copy])
+    assert await objects_of(copy) == await objects_of(place)
+
+
+async def test_an_object_that_the_first_place_has_lost_holds_up_the_copy_alone(
+    place: Destination, source: Source
+) -> None:
+    written = await opened([place])
+    for position in range(3):
+        await written.commit(source.window(position, position + 1))
+    assert written.manifest is not None
+    lost, damaged = (str(next(each.objects).key) for each in written.manifest.artifacts[:2])
+    body = (await objects_of(place))[lost]
+    copy = MemoryDestination("there")
+    await place.delete(lost)
+    written = await opened([place, copy])
+    await written.commit(source.window(3, 4))
+    await place.put(lost, body)
+    body = (await objects_of(place))[damaged]
+    await place.put(damaged, bytes(len(body)))
+    await written.commit(source.window(4))
+    assert written.head == 5
+    await place.put(damaged, body)
+    await opened([place, copy])
+    assert await objects_of(copy) == await objects_of(place)
+
+
 async def test_a_place_with_another_archive_is_left_alone(
     place: Destination, source: Source
 ) -> None:

@@ -239,6 +239,18 @@ class Manifest:
         first = self.epoch - keep + 1 if keep else 0
         return replace(self, artifacts=tuple(e for e in self.artifacts if e.epoch >= first))
 
+    def as_of(self, count: int) -> Manifest:
+        """The manifest with its first artifacts alone, of which there is at least one."""
+        artifacts = self.artifacts[:count]
+        last = artifacts[-1]
+        return replace(
+            self,
+            epoch=last.epoch,
+            updated_ms=last.created_ms,
+            head_position=last.to_position,
+            artifacts=artifacts,
+        )
+
     def _with(self, artifact: Artifact, now_ms: int) -> Manifest:
         return replace(
             self,

@@ -5,6 +5,9 @@
 - A place that is behind gets the objects that its manifest does not name, then the manifest, byte
   for byte. What is under their keys already is put there anew: it may be what somebody else has
   left who was killed, and about to be collected as an orphan.
+- One that is far behind is brought up in steps, each with a manifest that names what has come so
+  far: whoever fails or is killed goes on from there, and nothing waits to be named until it is an
+  orphan. After each step the place holds what the first place was once.
 - A place that holds something else is left alone, and named: two writers, or two archives.
 """
 
@@ -14,9 +17,13 @@ from walstore.archive.artifacts import key_of_part, read_object
 from walstore.archive.destination import Destination
 from walstore.archive.keys import manifest_key
 from walstore.archive.manifest import Artifact, Manifest
-from walstore.archive.manifest_json import read_manifest
+from walstore.archive.manifest_json import read_manifest, write_manifest
 from walstore.archive.orphans import names
 from walstore.errors import StorageError
+
+# After how many objects those that have come are named. Fewer would write a long manifest too
+# often, more would put too much anew after a failure. An artifact is named when all of it is there.
+_STEP_OBJECTS = 16
 
 
 class DivergedError(StorageError):
@@ -48,7 +55,9 @@ async def mirror(
     Raises:
         DivergedError: The other one holds something else.
         ConflictError: Somebody else is writing it.
-        DestinationError: One of them cannot be read or written now.
+        MissingObjectError: The first place has lost an object.
+        DamagedObjectError: It has other bytes than its manifest says.
+        DestinationError: One of them cannot be read or written now; what has come so far is named.
     """
     key = manifest_key(prefix)
     found = await other.get(key)
@@ -59,11 +68,16 @@ async def mirror(
         theirs = read_manifest(found.body)
         _check_ancestor(other.name, theirs, manifest)
         named = names(theirs, prefix)
-    for artifact in manifest.artifacts:
+    revision, unnamed = None if found is None else found.revision, 0
+    for count, artifact in enumerate(manifest.artifacts):
+        if unnamed >= _STEP_OBJECTS:
+            step = write_manifest(manifest.as_of(count))
+            revision, unnamed = await other.put_if(key, step, revision), 0
         for part in artifact.objects:
             if (own := key_of_part(prefix, part)) not in named:
                 await other.put(own, await read_object(first, prefix, part))
-    await other.put_if(key, body, None if found is None else found.revision)
+                unnamed += 1
+    await other.put_if(key, body, revision)
 
 
 def _check_ancestor(name: str, theirs: Manifest, ours: Manifest) -> None:

@@ -1,7 +1,8 @@
 """The places that one archive is written to, and the manifest in each of them.
 
 - What the first place holds is the archive. Replacing its manifest is the commit; the others
-  follow. One that fails holds nobody up, and is brought up to it around the next commit.
+  follow. One that fails holds nobody up, and is brought up to it around the next commit; nor does
+  one that cannot be brought up, because the first place has lost an object that it lacks.
 - An archive begins only where no place has one. If another place does and the first does not, the
   first was lost, and what the other holds may be all that there is.
 - An answer that is lost is looked up: if what is there is what was to be written, it was written.
@@ -13,7 +14,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from walstore.archive.artifacts import MissingObjectError
+from walstore.archive.artifacts import DamagedObjectError, MissingObjectError
 from walstore.archive.destination import ConflictError, Destination, DestinationError
 from walstore.archive.keys import epoch_of, manifest_key
 from walstore.archive.manifest import Manifest
@@ -147,7 +148,7 @@ class Places:
             if self.manifest is not None:
                 await self._mirror(place.destination, self.manifest)
             place.is_behind = False
-        except DestinationError as error:
+        except (DestinationError, MissingObjectError, DamagedObjectError) as error:
             self._failed(place.destination.name, error)
 
     async def _mirror(self, destination: Destination, manifest: Manifest) -> None:
