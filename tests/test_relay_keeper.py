@@ -124,6 +124,18 @@ async def test_what_is_configured_after_a_change_counts_and_what_was_before_does
     assert later.policy == Policy(recent_count=3)
 
 
+async def test_a_change_that_was_overruled_does_not_come_back_with_what_was_configured_then() -> (
+    None
+):
+    log = MemoryLog()
+    before = keeper_of(log, Policy.read({"recent_count": 10}))
+    await before.change({"recent_count": 1, "history_count": 2})
+    for configured in (20, 10):
+        keeper = keeper_of(log, Policy.read({"recent_count": configured}))
+        await keeper.load()
+        assert keeper.policy == Policy(recent_count=configured, history_count=2)
+
+
 async def test_documents_are_counted_however_many_there_are() -> None:
     log = MemoryLog()
     await log.append(

@@ -2,7 +2,8 @@
 
 - The policy is the configured one with what the operator has changed since, which is kept in the
   log itself and survives a restart. What was said last counts: a member that is configured
-  otherwise than when it was changed, or only since, is as it is configured.
+  otherwise than when it was changed, or only since, is as it is configured, and what it was changed
+  to is forgotten: it does not come back with what was configured then.
 - It compacts every so often, and at once when the policy changes. Two never run at a time.
 - A log that cannot be compacted now is tried again later; the relay goes on.
 - How far archives have come is kept in the log, too: a policy may ask for it.
@@ -67,17 +68,21 @@ class Keeper:
         self._turn = asyncio.Lock()
 
     async def load(self) -> None:
-        """Take over what the operator has changed in former runs.
+        """Take over what the operator has changed in former runs, and forget what was overruled.
 
         Raises:
-            LogError: The log cannot be read.
+            LogError: The log cannot be read, or not be changed.
         """
-        changes = await self._changes()
-        try:
-            self.policy = self._configured.changed(changes)
-        except PolicyError as error:
-            # Another version may have kept it. What is configured removes less than a guess would.
-            _logger.error("what was changed in the policy is not understood: %s", error)
+        async with self._turn:
+            changes = await self._changes()
+            try:
+                self.policy = self._configured.changed(changes)
+            except PolicyError as error:
+                # Another version may have kept it. What is configured removes less than a guess.
+                _logger.error("what was changed in the policy is not understood: %s", error)
+            kept = (await self._log.settings()).get(POLICY_SETTING, {})
+            if kept.keys() - {_CONFIGURED} != changes.keys():
+                await self._put(changes)
 
     async def change(self, changes: Mapping[str, Any]) -> Removed:
         """Change members of the policy for good, and compact at once.
@@ -88,8 +93,7 @@ class Keeper:
         """
         async with self._turn:
             policy = self.policy.changed(changes)
-            kept = {**await self._changes(), **changes, _CONFIGURED: self._named()}
-            await self._log.put_setting(POLICY_SETTING, kept)
+            await self._put({**await self._changes(), **changes})
             self.policy = policy
             _logger.info("the policy is now %s", policy.as_json())
             return await self._compact()
@@ -104,6 +108,9 @@ class Keeper:
             for key, value in kept.items()
             if key not in now or (key in then and then[key] == now[key])
         }
+
+    async def _put(self, changes: Mapping[str, Any]) -> None:
+        await self._log.put_setting(POLICY_SETTING, {**changes, _CONFIGURED: self._named()})
 
     def _named(self) -> dict[str, Any]:
         members = self._configured.as_json()
