@@ -46,7 +46,7 @@ from walstore.net.faults import (
 )
 from walstore.net.memory import MemoryRecords
 from walstore.net.websocket import WebSocketTransport
-from walstore.relay.log import RelayLog, log_id
+from walstore.relay.log import FeedPage, KeptRecord, LogError, Notice, RelayLog, log_id
 from walstore.relay.memory import MemoryLog
 from walstore.relay.roles import Roles
 from walstore.relay.server import Relay
@@ -405,6 +405,31 @@ async def test_those_who_follow_a_document_and_ask_for_it_are_told_of_its_record
         await ben.say(GetRecord("r", DOCUMENT, "roster"))
         await ben.get(Record, "r")
         assert not any(isinstance(frame, Kept) for frame in [*carl.kept, *ben.kept])
+
+
+class NoticedLog(MemoryLog):
+    """A log that tells what a test lets another process store, and whose feed cannot be read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: asyncio.Queue[Notice] = asyncio.Queue()
+
+    async def notices(self) -> AsyncIterator[Notice]:
+        while True:
+            yield await self.told.get()
+
+    async def feed(self, *arguments: Any, **options: Any) -> FeedPage:
+        raise LogError("a row is damaged")
+
+
+async def test_records_of_other_processes_do_not_wait_for_a_feed_that_cannot_be_read() -> None:
+    log = NoticedLog()
+    async with Relay.serve(log) as relay, speaking(relay.url, BEN) as ben:
+        await ben.say(Pull("live", DOCUMENT, None, 0, 10, True, with_records=True))
+        await ben.get(EndOfStored, "live")
+        for name in ("roster", "keyring", "roster"):
+            log.told.put_nowait(Notice(1, (KeptRecord(DOCUMENT, name, REVISION),)))
+            assert await ben.get(Kept, "live") == Kept("live", name, REVISION)
 
 
 async def test_a_follower_waits_for_records(log: RelayLog) -> None:

@@ -162,6 +162,8 @@ class Relay:
         self._sending = Sending(now_ms)
         # The signatures of the grants in the log that were looked at.
         self._grants: set[object] = set()
+        # Set when another process has told that it stored something.
+        self._noticed = asyncio.Event()
         self._server: Server | None = None
         self._address = ("", 0)
 
@@ -239,6 +241,7 @@ class Relay:
                 tasks.create_task(relay._committer.run()),
                 tasks.create_task(relay._keep_house()),
                 tasks.create_task(relay._follow_notices()),
+                tasks.create_task(relay._follow_feed()),
                 tasks.create_task(keeper.run()),
             ]
             relay._server = await serve(
@@ -517,11 +520,21 @@ class Relay:
     # ── in the background ──────────────────────────────────────────────────────────────
 
     async def _follow_notices(self) -> None:
-        """Hand out what other processes of this relay have stored."""
-        seq: int | None = None
+        """Tell of the records that other processes of this relay have stored.
+
+        They do not wait for elements: the feed may be long, or not be readable for a while.
+        """
         async for notice in self.log.notices():
             for record in notice.records:
                 self._following.kept(*record)
+            self._noticed.set()
+
+    async def _follow_feed(self) -> None:
+        """Hand out the elements that other processes of this relay have stored."""
+        seq: int | None = None
+        while True:
+            await self._noticed.wait()
+            self._noticed.clear()
             seq = await self._catch_up_with_notices(seq)
 
     async def _catch_up_with_notices(self, seq: int | None) -> int:
