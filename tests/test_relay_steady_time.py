@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from walstore.relay.steady_time import LASTING_MS, STEP_MS_MAX, SteadyTime
+from walstore.relay.steady_time import LASTING_MS, STEP_MS_MAX, UNSEEN_MS_MAX, SteadyTime
 
 START_MS = 1_700_000_000_000
 DAY_MS = 24 * 3600 * 1000
@@ -50,9 +50,19 @@ def test_a_jump_ahead_that_does_not_last_is_never_followed() -> None:
 def test_a_jump_ahead_that_lasts_is_followed() -> None:
     clock = Clock()
     clock.error_ms = 365 * DAY_MS
-    assert clock.stamped_ahead_ms == 0
-    clock.passed_ms += LASTING_MS
+    for _ in range(LASTING_MS // UNSEEN_MS_MAX):
+        assert clock.stamped_ahead_ms == 0
+        clock.passed_ms += UNSEEN_MS_MAX
     assert clock.stamped_ahead_ms == 365 * DAY_MS
+
+
+def test_a_jump_whose_end_nobody_has_seen_says_nothing_of_the_next_one() -> None:
+    clock = Clock()
+    for _ in range(3):
+        clock.error_ms = 5 * DAY_MS
+        assert clock.stamped_ahead_ms == 0
+        clock.error_ms = 0
+        clock.passed_ms += 2 * LASTING_MS
 
 
 def test_a_clock_that_is_corrected_slowly_is_followed_wherever_it_goes() -> None:

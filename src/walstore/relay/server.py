@@ -149,11 +149,12 @@ class Relay:
             metrics=self.metrics,
         )
         self._feeds = Feeds(log, now_ms=now_ms)
+        self._steady_ms = SteadyTime(now_ms)
         self._committer = Committer(
             log,
             queue_max=limits.queue_max,
             queue_bytes_max=limits.queue_bytes_max,
-            now_ms=SteadyTime(now_ms),
+            now_ms=self._steady_ms,
             on_stored=self._stored,
             metrics=self.metrics,
         )
@@ -579,6 +580,8 @@ class Relay:
     async def _keep_house(self) -> None:
         while True:
             await asyncio.sleep(_HOUSEKEEPING_S)
+            # A jump of the clock, and its end, are seen also while nobody writes.
+            self._steady_ms()
             await self._note_readers()
             await self._renew_grants()
 

@@ -5,7 +5,9 @@
 - How far the system's time went ahead is measured by the clock that never jumps. A small step is
   followed, and so is every step back, which no `ts` follows.
 - A large step ahead is followed once it has lasted: the machine may have slept, or was only then
-  told what day it is. Meanwhile time goes on as it did before.
+  told what day it is. Meanwhile time goes on as it did before. It lasts as long as it is seen: one
+  that nobody has looked at for a while may have ended and begun again, so it begins anew. A relay
+  looks every so often, also if nothing is written.
 - What the time is at the start is believed: a relay may have been off for months.
 """
 
@@ -24,6 +26,9 @@ STEP_MS_MAX = TS_AHEAD_MS_MAX // 2
 
 # How long a larger step has to last.
 LASTING_MS = 3_600_000
+
+# For how long nobody may have looked at it. A relay looks ten times as often.
+UNSEEN_MS_MAX = 300_000
 
 
 def _monotonic_ms() -> int:
@@ -44,9 +49,10 @@ class SteadyTime:
         """
         self._now_ms = now_ms
         self._monotonic_ms = monotonic_ms
-        # What the clock that never jumps is behind by, and when a large step was first seen.
+        # What the clock that never jumps is behind by; when a large step was first seen, and last.
         self._offset_ms = now_ms() - monotonic_ms()
         self._stepped_at_ms: int | None = None
+        self._seen_at_ms = 0
 
     def __call__(self) -> int:
         """The time now."""
@@ -57,8 +63,9 @@ class SteadyTime:
         return at_ms + self._offset_ms
 
     def _has_lasted(self, at_ms: int, offset_ms: int) -> bool:
-        if self._stepped_at_ms is None:
+        if self._stepped_at_ms is None or at_ms - self._seen_at_ms > UNSEEN_MS_MAX:
             self._stepped_at_ms = at_ms
             hours = (offset_ms - self._offset_ms) // 3_600_000
             _logger.error("the clock jumped ahead by %d h; it is not followed for an hour", hours)
+        self._seen_at_ms = at_ms
         return at_ms - self._stepped_at_ms >= LASTING_MS
