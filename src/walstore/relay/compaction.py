@@ -231,10 +231,10 @@ async def _plan_document(
     else:
         snapshot_ids = await asyncio.to_thread(plan_snapshots, policy, snapshots, now_ms)
     below_ts = await _plan_elements(log, policy, status, archived_seq)
-    if sent := [each for each in snapshots if each.id in sending()]:
-        staying = {each.id for each in sent}
+    staying = sending()
+    if sent := [each.ts for each in snapshots if each.id in staying]:
         snapshot_ids = [id for id in snapshot_ids if id not in staying]
-        below_ts = min([below_ts, *[each.ts for each in sent]])
+        below_ts = min([below_ts, *sent])
         below_ts = below_ts if below_ts > status.floor else 0
     if not snapshot_ids and not below_ts:
         return None

@@ -74,13 +74,13 @@ class Keeper:
             LogError: The log cannot be read, or not be changed.
         """
         async with self._turn:
-            changes = await self._changes()
+            kept = await self._kept()
+            changes = self._standing(kept)
             try:
                 self.policy = self._configured.changed(changes)
             except PolicyError as error:
                 # Another version may have kept it. What is configured removes less than a guess.
                 _logger.error("what was changed in the policy is not understood: %s", error)
-            kept = (await self._log.settings()).get(POLICY_SETTING, {})
             if kept.keys() - {_CONFIGURED} != changes.keys():
                 await self._put(changes)
 
@@ -93,20 +93,23 @@ class Keeper:
         """
         async with self._turn:
             policy = self.policy.changed(changes)
-            await self._put({**await self._changes(), **changes})
+            await self._put({**self._standing(await self._kept()), **changes})
             self.policy = policy
             _logger.info("the policy is now %s", policy.as_json())
             return await self._compact()
 
-    async def _changes(self) -> dict[str, Any]:
+    async def _kept(self) -> Mapping[str, Any]:
+        kept: Mapping[str, Any] = (await self._log.settings()).get(POLICY_SETTING, {})
+        return kept
+
+    def _standing(self, kept: Mapping[str, Any]) -> dict[str, Any]:
         """What was changed, but for what was configured otherwise since."""
-        kept = dict((await self._log.settings()).get(POLICY_SETTING, {}))
         now = self._named()
-        then = kept.pop(_CONFIGURED, now)
+        then = kept.get(_CONFIGURED, now)
         return {
             key: value
             for key, value in kept.items()
-            if key not in now or (key in then and then[key] == now[key])
+            if key != _CONFIGURED and (key not in now or (key in then and then[key] == now[key]))
         }
 
     async def _put(self, changes: Mapping[str, Any]) -> None:

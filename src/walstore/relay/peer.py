@@ -48,8 +48,8 @@ class Broadcast:
             text = self._texts[ref] = self._text_for(ref)
         return text
 
-    def is_compressed(self, ref: str) -> bool:
-        """Whether there is time to compress the message for one more peer."""
+    def take_time(self, ref: str) -> bool:
+        """Take the time to compress the message for one more peer; False if there is none left."""
         self._compressed_bytes += len(self.text(ref))
         return self._compressed_bytes <= _COMPRESSED_BYTES_MAX
 
@@ -157,7 +157,7 @@ class Peer:
         if self.pending_bytes > self._limits.lag_bytes_max:
             return False
         self.delivered += 1
-        if self._is_compressed and message.is_compressed(ref):
+        if self._is_compressed and message.take_time(ref):
             self._socket.protocol.send_text(message.text(ref))
             self._socket.send_data()
         else:
