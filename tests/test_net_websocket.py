@@ -20,7 +20,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
-from tests.relay_clients import eventually
+from tests.relay_clients import eventually, snapshot_text
 from walstore.canon import canonical_bytes, parse
 from walstore.document import (
     Body,
@@ -74,7 +74,7 @@ from walstore.wire.frames import (
     read_client_frame,
     relay_frame,
 )
-from walstore.wire.limits import SNAPSHOT_VALUES_MAX
+from walstore.wire.limits import SNAPSHOT_PIECE_SIZE, SNAPSHOT_VALUES_MAX
 
 ALICE, BOB = (Identity.from_seed(bytes([n]) * 32) for n in (1, 2))
 MEMBERS = frozenset({ALICE.public_key, BOB.public_key})
@@ -988,11 +988,22 @@ async def test_a_snapshot_that_is_no_snapshot_does_not_keep_a_document_from_open
         assert await doc.commit() == 1
 
 
-async def test_a_snapshot_of_more_values_than_are_stored_now_is_read_all_the_same() -> None:
-    # A former version has stored it, and what it covers is gone from the log.
-    text = b"[" + b"0," * SNAPSHOT_VALUES_MAX + b"0]"
+@pytest.mark.parametrize(
+    ("state", "signed", "is_read"),
+    [
+        (["x"] * SNAPSHOT_PIECE_SIZE, DOC, True),
+        # It was signed for another document, and to parse it would take its time all the same.
+        (["x"] * SNAPSHOT_PIECE_SIZE, "other", False),
+        ([0] * SNAPSHOT_VALUES_MAX, DOC, False),
+    ],
+    ids=["honest", "forged", "beyond"],
+)
+async def test_of_large_snapshots_those_are_parsed_that_are_signed_and_could_be_stored(
+    state: list[object], signed: str, is_read: bool
+) -> None:
+    text = snapshot_text(ALICE, signed, upto_ts=0, state=state)
 
-    class Former(MemoryLog):
+    class Hostile(MemoryLog):
         async def snapshot(self, document: str) -> StoredText | None:
             return StoredText(sha256(text).hexdigest(), text)
 
@@ -1001,11 +1012,10 @@ async def test_a_snapshot_of_more_values_than_are_stored_now_is_read_all_the_sam
         ) -> bytes | None:
             return text[start : start + size]
 
-    async with Relay.serve(Former()) as relay, transport(relay.url) as peer:
+    async with Relay.serve(Hostile()) as relay, transport(relay.url) as peer:
         stored = await peer.read(f"{DOC}__snapshot")
-        assert stored is not None
-        assert isinstance(stored.document, list)
-        assert len(stored.document) == SNAPSHOT_VALUES_MAX + 1
+    assert stored is not None
+    assert stored.document == (parse(text) if is_read else None)
 
 
 async def test_a_connection_that_goes_silent_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

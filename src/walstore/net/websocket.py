@@ -49,9 +49,16 @@ from walstore.net.keeper import Keeper, Timing
 from walstore.net.keys import checked_key
 from walstore.net.pending import Pending
 from walstore.net.status import State, StatusSubscription, TransportStatus
+from walstore.signed.author import verify_document_text
 from walstore.signed.identity import Identity
+from walstore.wire.element import has_too_many_values
 from walstore.wire.frames import GetSnapshot
-from walstore.wire.limits import PULL_ELEMENTS_MAX, SNAPSHOT_PIECE_SIZE, TS_MAX
+from walstore.wire.limits import (
+    PULL_ELEMENTS_MAX,
+    SNAPSHOT_PIECE_SIZE,
+    SNAPSHOT_VALUES_MAX,
+    TS_MAX,
+)
 
 __all__ = ["Connection", "Follow", "RelayUrlError", "Timing", "WebSocketTransport"]
 
@@ -247,7 +254,8 @@ class WebSocketTransport:
                 if len(text) <= SNAPSHOT_PIECE_SIZE:
                     return StoredSnapshot(parse(text), revision)
                 # All else would wait while what is large is looked through.
-                return StoredSnapshot(await asyncio.to_thread(parse, text), revision)
+                document = await asyncio.to_thread(_parse_signed, snapshot_key, text)
+                return StoredSnapshot(document, revision)
             except MalformedError:
                 # It is there, and is no snapshot: the document will say so.
                 return StoredSnapshot(None, revision)
@@ -555,6 +563,19 @@ class WebSocketTransport:
                 self._listeners[subscription] = status
                 # What goes wrong in a callback is no matter of the connection's.
                 loop.call_soon(subscription.call, status)
+
+
+def _parse_signed(snapshot_key: str, text: bytes) -> object:
+    """A snapshot that somebody has signed; nothing else is parsed, as nothing runs meanwhile.
+
+    Raises:
+        MalformedError: It is not as it was signed, or there is more in it than is ever stored.
+    """
+    if has_too_many_values(text, SNAPSHOT_VALUES_MAX):
+        raise MalformedError("snapshot", f"more than {SNAPSHOT_VALUES_MAX} values")
+    if not verify_document_text(snapshot_key, text):
+        raise MalformedError("snapshot", "its signature does not verify")
+    return parse(text)
 
 
 def _wanted(

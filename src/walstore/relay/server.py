@@ -27,7 +27,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.extensions.permessage_deflate import ServerPerMessageDeflateFactory
 
 from walstore.errors import MalformedError
-from walstore.relay.checking import check_snapshot
+from walstore.relay.checking_apart import SnapshotChecks, UncheckedError
 from walstore.relay.committer import Committer, NotStored, Stored
 from walstore.relay.config import Settings
 from walstore.relay.connection import (
@@ -161,6 +161,7 @@ class Relay:
         self._penalties = Penalties(pause_ms=limits.penalty_ms)
         self._uploads = Uploads(bytes_max=limits.uploads_bytes_max)
         self._sending = Sending(now_ms)
+        self._checks = SnapshotChecks()
         # The signatures of the grants in the log that were looked at.
         self._grants: set[object] = set()
         # Set when another process has told that it stored something.
@@ -480,9 +481,13 @@ class Relay:
             peer.send(refusal)
             return
         try:
-            snapshot = await loop.run_in_executor(None, check_snapshot, order)
+            snapshot = await self._checks.check(order)
         except MalformedError as error:
             self._fault(peer, order.ref, error.reason)
+            return
+        except UncheckedError as error:
+            _logger.error("%s", error)
+            peer.send(Refusal(order.ref, Code.UNAVAILABLE, str(error), {}))
             return
         there = await self.log.snapshots(order.document)
         if await loop.run_in_executor(None, is_crowded, there, snapshot):

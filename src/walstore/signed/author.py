@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from typing import NamedTuple
 
@@ -26,6 +27,10 @@ class Domain(Enum):
 
     APPEND = b"starfish-append-author-v1\n"
     DOCUMENT = b"starfish-doc-author-v1\n"
+
+
+# The canonical text of a document begins with its proof; what follows is what was signed.
+_PROOF = re.compile(rb'\{"authorPubkey":"([0-9a-f]{64})","authorSignature":"([0-9A-Za-z+/=]{88})",')
 
 
 class AuthorProof(NamedTuple):
@@ -119,6 +124,15 @@ def verify_document(
 ) -> bool:
     """Whether the author wrote exactly this content under this key; never raises."""
     return _verify(Domain.DOCUMENT, key, content, author_pubkey, author_signature)
+
+
+def verify_document_text(key: str, text: bytes) -> bool:
+    """The same for the canonical text of a content and its proof, which is not parsed."""
+    proof = _PROOF.match(text)
+    if proof is None:
+        return False
+    signed = signing_input_of(Domain.DOCUMENT, key, b"{" + text[proof.end() :])
+    return verify_bytes(proof[1].decode(), signed, proof[2].decode())
 
 
 def _verify(

@@ -73,10 +73,9 @@ FRAME_BRACKETS_MAX = 2**14
 # A snapshot's text, in all its pieces. The state of a book is a few MiB.
 SNAPSHOT_BYTES_MAX = 64 * 2**20
 
-# JSON values in one that is to be stored, about. A relay reads it before it looks at the signature,
-# and nothing else runs there for about a second if all of it is empty lists; twice as many would be
-# twice that. A table of 80,000 rows of 100 cells is as many; a text is one. Who reads does not
-# count them: what was stored once has to open, and its size is bounded.
+# JSON values in one, about. As lists or objects, so many take a process of a relay up to ten
+# seconds and 1.3 GiB, and nothing else runs in a client that parses them for about a second. A
+# table of 80,000 rows of 100 cells is as many; a text is one.
 SNAPSHOT_VALUES_MAX = 2**23
 
 # What a snapshot counts, by writer, as text: some 40,000 sessions. The changes feed shows it beside
