@@ -99,6 +99,14 @@ async def test_a_check_that_breaks_off_says_so_and_the_next_one_is_made(
         assert isinstance(await anna.put(DOCUMENT, text, replaces=None), Ok)
 
 
+async def test_no_file_that_lies_about_is_taken_for_a_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "orjson.py").write_text("raise SystemExit(3)")
+    monkeypatch.chdir(tmp_path)
+    assert (await SnapshotChecks().check(order(large()))).author == ANNA.public_key
+
+
 async def test_where_no_process_can_be_started_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", "/nowhere/python")
     with pytest.raises(UncheckedError, match="could not be checked"):

@@ -85,6 +85,8 @@ def main() -> None:
 async def _ask(order: PutWhole) -> bytes:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
+        # Nothing that lies where the relay was started is taken for a module.
+        "-P",
         "-c",
         _MAIN,
         stdin=PIPE,
