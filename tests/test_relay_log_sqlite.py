@@ -17,7 +17,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -819,6 +819,26 @@ async def test_what_lies_beyond_a_part_of_a_bootstrap_is_not_loaded(path: Path) 
         assert ([event.seq for event in part.events], part.is_more) == ([2], True)
         with pytest.raises(LogCorruptError):
             await log.bootstrap(Filter("notes/"))
+
+
+@pytest.mark.parametrize("comparing", [SqliteLog.snapshots, SqliteLog.bootstrap])
+async def test_nobody_waits_while_it_is_compared_what_snapshots_cover(
+    path: Path, comparing: Callable[[SqliteLog, Any], Coroutine[Any, Any, Any]]
+) -> None:
+    wanted: Any = "notes/a" if comparing is SqliteLog.snapshots else Filter()
+    many = {f"writer {number:05}": 1 for number in range(20_000)}
+    async with SqliteLog.open(path) as log:
+        await log.append([element("1", "other")], NOW_MS)
+        revision = None
+        for number in range(24):
+            new = snapshot(str(number), revision, 0, {**many, f"~{number}": 1})
+            assert isinstance(await log.put_snapshot(new, NOW_MS), Accepted)
+            revision = new.id
+        task = asyncio.create_task(comparing(log, wanted))
+        await asyncio.sleep(0)
+        assert len(await rows_of(log, "other")) == 1
+        assert not task.done()
+        await task
 
 
 async def _put_in_each(log: SqliteLog, count: int) -> None:

@@ -1,6 +1,7 @@
 """A relay's log in one SQLite file: the database of a relay that is one process.
 
-- One thread writes, another one reads; in WAL mode neither waits for the other.
+- One thread writes, another one reads; in WAL mode neither waits for the other. A third one reads
+  what snapshots cover: that may be much, to read and to compare, and nobody else waits for it.
 - A call that changes something is one transaction, synced when it returns. Calls do not share
   one: whoever wants many appends a second hands over many elements at once.
 - An error takes everything back. Reading goes on, and so does writing once the cause is gone.
@@ -144,8 +145,10 @@ class SqliteLog:
         self._writing.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES_MAX}")
         self._writing.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_KEPT}")
         self._reading = connect(path, locked_ms_max=locked_ms_max, is_reader=True)
+        self._comparing = connect(path, locked_ms_max=locked_ms_max, is_reader=True)
         self._writer = ThreadPoolExecutor(1, "walstore-log-writer")
         self._reader = ThreadPoolExecutor(1, "walstore-log-reader")
+        self._comparer = ThreadPoolExecutor(1, "walstore-log-comparer")
         self._is_closed = False
 
     def _see_durable(self) -> None:
@@ -198,7 +201,7 @@ class SqliteLog:
 
     async def snapshots(self, document: str) -> list[Event]:
         """The snapshots of a document that were not compacted, payloads as empty bytes."""
-        return await self._read(reads.snapshots, document)
+        return await self._compare(reads.snapshots, document)
 
     async def find(
         self, ids: Sequence[str], wanted: Filter, *, payload_bytes_max: int | None = None
@@ -228,7 +231,7 @@ class SqliteLog:
         count_max: int | None = None,
     ) -> Bootstrap:
         """The snapshots that no other one of their document dominates, in one consistent read."""
-        return await self._read(reads.bootstrap, wanted, since, until, count_max)
+        return await self._compare(reads.bootstrap, wanted, since, until, count_max)
 
     async def documents(self, prefix: str, *, count_max: int) -> list[DocumentStatus]:
         """What there is, newest first."""
@@ -340,16 +343,13 @@ class SqliteLog:
     async def _read(
         self, look: Read[Values, Answer], *values: Values.args, **named: Values.kwargs
     ) -> Answer:
-        return await self._run(self._reader, partial(self._seen, look, *values, **named))
+        return await self._run(self._reader, partial(_seen, look, self._reading, *values, **named))
 
-    def _seen(
+    async def _compare(
         self, look: Read[Values, Answer], *values: Values.args, **named: Values.kwargs
     ) -> Answer:
-        try:
-            self._reading.execute("BEGIN")
-            return look(self._reading, *values, **named)
-        finally:
-            _take_back(self._reading)
+        work = partial(_seen, look, self._comparing, *values, **named)
+        return await self._run(self._comparer, work)
 
     async def _run(self, thread: ThreadPoolExecutor, work: Callable[[], Answer]) -> Answer:
         if self._is_closed:
@@ -368,12 +368,26 @@ class SqliteLog:
             await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
-        for thread in (self._reader, self._writer):
+        for thread in (self._reader, self._comparer, self._writer):
             thread.shutdown()
         self._reading.close()
+        self._comparing.close()
         # The last connection moves the -wal file into the database, or leaves it if it cannot.
         self._writing.close()
         self._mark.close()
+
+
+def _seen(
+    look: Read[Values, Answer],
+    connection: sqlite3.Connection,
+    *values: Values.args,
+    **named: Values.kwargs,
+) -> Answer:
+    try:
+        connection.execute("BEGIN")
+        return look(connection, *values, **named)
+    finally:
+        _take_back(connection)
 
 
 def _take_back(connection: sqlite3.Connection) -> None:
