@@ -801,6 +801,36 @@ async def test_the_event_loop_reads_nothing_of_what_snapshots_cover(log: Postgre
     assert called.isdisjoint({"read_bare_event", "undominated", "dominates"})
 
 
+async def test_nobody_waits_while_it_is_compared_what_snapshots_cover(log: PostgresLog) -> None:
+    await log.append([element("1", "other")], NOW_MS)
+    await _put_beside_each_other(log, "notes/a", 16)
+    tasks = [asyncio.create_task(log.bootstrap(Filter())) for _ in range(5)]
+    await asyncio.sleep(0)
+    page = await log.page("other", 0, count_max=1, bytes_max=1)
+    assert len(page.rows) == 1
+    assert not any(task.done() for task in tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    assert len((await log.bootstrap(Filter())).events) == 16
+
+
+async def test_comparing_may_take_longer_than_a_commit_may_stand_still(log: PostgresLog) -> None:
+    async with log._bootstraps.take() as connection:
+        shown = await connection.execute("SHOW idle_in_transaction_session_timeout")
+        assert await shown.fetchone() == ("10min",)
+
+
+async def _put_beside_each_other(log: PostgresLog, document: str, count: int) -> None:
+    """Snapshots of many sessions that nothing dominates."""
+    many = {f"writer {number:05}": 1 for number in range(20_000)}
+    revision = None
+    for number in range(count):
+        new = snapshot(str(number), revision, 0, {**many, f"~{number}": 1}, document)
+        assert isinstance(await log.put_snapshot(new, NOW_MS), Accepted)
+        revision = new.id
+
+
 async def _put_in_each(log: PostgresLog, count: int) -> None:
     for number in range(count):
         new = snapshot("s", None, 0, {"a": 1}, document=f"notes/{number}")

@@ -63,6 +63,7 @@ from walstore.relay.postgres_batch import (
 from walstore.relay.postgres_compaction import compact
 from walstore.relay.postgres_connections import (
     COMPACTION_MS_MAX,
+    COMPARING_MS_MAX,
     Connection,
     Connections,
     complete,
@@ -89,6 +90,9 @@ from walstore.relay.postgres_schema import prepare
 
 # Reads at once. More of them would only wait for each other in the server.
 _READERS = 4
+
+# Bootstraps at once: what they compare is held.
+_BOOTSTRAPS = 2
 
 # Snapshots that a bootstrap looks at together: what they cover may be some MiB each.
 _PICKED = 16
@@ -120,6 +124,14 @@ class PostgresLog:
             conninfo,
             count=_READERS,
             isolation=IsolationLevel.REPEATABLE_READ,
+            is_read_only=True,
+        )
+        # Apart, because one bootstrap may take as long as thousands of other reads.
+        self._bootstraps = Connections(
+            conninfo,
+            count=_BOOTSTRAPS,
+            isolation=IsolationLevel.REPEATABLE_READ,
+            idle_ms_max=COMPARING_MS_MAX,
             is_read_only=True,
         )
         self._listeners: set[Listener] = set()
@@ -368,7 +380,7 @@ class PostgresLog:
         looked: set[str] = set()
         current: dict[int, Event] = {}
         events: list[Event] = []
-        async with self._readers.take() as connection, connection.transaction():
+        async with self._bootstraps.take() as connection, connection.transaction():
             heads = await connection.execute(queries.HEAD, binary=True)
             (head,) = map(read_head, await heads.fetchall())
             async with connection.cursor("picked", binary=True) as picked:
@@ -527,7 +539,7 @@ class PostgresLog:
         self._is_closed = True
         for listener in list(self._listeners):
             await listener.aclose()
-        for connections in (self._writer, self._keeper, self._readers):
+        for connections in (self._writer, self._keeper, self._readers, self._bootstraps):
             await connections.aclose()
 
 

@@ -36,6 +36,9 @@ LOCK_MS_MAX = 10_000
 # A process that stopped in the middle of a commit must not stop the others for longer.
 IDLE_IN_TRANSACTION_MS_MAX = 10_000
 
+# What is read for a bootstrap is compared in between, and that keeps nobody from anything.
+COMPARING_MS_MAX = 600_000
+
 # What the DSN leaves open. Keepalives and the user timeout end connections whose other side is
 # gone.
 _DEFAULTS: dict[str, str] = {
@@ -115,6 +118,7 @@ class Connections:
         count: int,
         isolation: psycopg.IsolationLevel,
         statement_ms_max: int = STATEMENT_MS_MAX,
+        idle_ms_max: int = IDLE_IN_TRANSACTION_MS_MAX,
         is_read_only: bool = False,
     ) -> None:
         """Prepare; nothing is connected yet.
@@ -124,12 +128,14 @@ class Connections:
             count: How many connections there are at most.
             isolation: What a transaction sees of others.
             statement_ms_max: How long a statement may take.
+            idle_ms_max: How long a transaction may wait for its next one.
             is_read_only: Whether the server is to refuse every change.
         """
         self._conninfo = conninfo
         self._count = count
         self._isolation = isolation
         self._statement_ms_max = statement_ms_max
+        self._idle_ms_max = idle_ms_max
         self._is_read_only = is_read_only
         self._places = asyncio.Semaphore(count)
         self._idle: list[Connection] = []
@@ -156,7 +162,7 @@ class Connections:
         """
         connection = await psycopg.AsyncConnection.connect(self._conninfo, autocommit=True)
         try:
-            limits = (self._statement_ms_max, LOCK_MS_MAX, IDLE_IN_TRANSACTION_MS_MAX)
+            limits = (self._statement_ms_max, LOCK_MS_MAX, self._idle_ms_max)
             await connection.execute(_SET, [str(limit) for limit in limits])
             await connection.set_isolation_level(self._isolation)
             # Said only to forbid: an operator who made the database read-only is not overruled.

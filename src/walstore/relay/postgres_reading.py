@@ -28,7 +28,7 @@ class PostgresReading(PostgresLog):
             UsageError: The connection string cannot be read.
         """
         log = cls(dsn)
-        # Whatever is called, only these are ever connected.
+        # Whatever is called, only those that read are ever connected.
         log._writer = log._keeper = log._readers
         try:
             async with log._readers.take() as connection, connection.transaction():
