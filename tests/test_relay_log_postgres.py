@@ -801,6 +801,27 @@ async def test_the_event_loop_reads_nothing_of_what_snapshots_cover(log: Postgre
     assert called.isdisjoint({"read_bare_event", "undominated", "dominates"})
 
 
+async def test_the_event_loop_reads_nothing_of_what_a_great_many_sessions_have_written(
+    log: PostgresLog,
+) -> None:
+    await _put_beside_each_other(log, "notes/a", 2)
+    stored = await log.snapshot("notes/a")
+    assert stored is not None
+    called: set[str] = set()
+    sys.setprofile(lambda frame, _event, _argument: called.add(frame.f_code.co_name))
+    try:
+        assert len(await log.snapshots("notes/a")) == 2
+        assert await log.snapshot("notes/a") == stored
+        assert len(await log.find([stored.revision], Filter())) == 1
+        assert len((await log.feed(0, None, Filter(), count_max=9, bytes_max=2**30)).events) == 2
+        newer = snapshot("newer", stored.revision, 0)
+        assert isinstance(await log.put_snapshot(newer, NOW_MS), Accepted)
+    finally:
+        sys.setprofile(None)
+    assert "read_head" in called
+    assert "_read_vc" not in called
+
+
 async def test_nobody_waits_while_it_is_compared_what_snapshots_cover(log: PostgresLog) -> None:
     await log.append([element("1", "other")], NOW_MS)
     await _put_beside_each_other(log, "notes/a", 16)

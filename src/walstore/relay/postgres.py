@@ -80,6 +80,8 @@ from walstore.relay.postgres_rows import (
     read_event,
     read_head,
     read_place,
+    read_revision,
+    size_of,
     transposed,
     with_checksum,
     write_document,
@@ -100,6 +102,9 @@ _PICKED = 16
 # How long a commit whose answer was lost is asked after, and how often.
 _SETTLE_S_MAX = 10.0
 _SETTLE_PAUSE_S = 0.1
+
+# Bytes of events that are looked through on the spot: sooner than a thread would have begun.
+_AT_ONCE_BYTES_MAX = 64 * 2**10
 
 Answer = TypeVar("Answer")
 
@@ -302,7 +307,7 @@ class PostgresLog:
         (rows,) = await self._read(Query(queries.CURRENT, {"document": document}))
         if not rows:
             return None
-        event = read_event(rows[0])
+        (event,) = await _read_rows(read_event, rows)
         assert event.payload is not None
         return StoredSnapshot(event.id, event.payload)
 
@@ -317,7 +322,7 @@ class PostgresLog:
     async def snapshots(self, document: str) -> list[Event]:
         """The snapshots of a document that were not compacted, payloads as empty bytes."""
         (rows,) = await self._read(Query(queries.SNAPSHOTS, {"document": document}))
-        return [read_bare_event(columns) for columns in rows]
+        return await _read_rows(read_bare_event, rows)
 
     async def find(
         self, ids: Sequence[str], wanted: Filter, *, payload_bytes_max: int | None = None
@@ -331,7 +336,8 @@ class PostgresLog:
         whole, bare = await self._read(
             Query(queries.FIND, parameters), Query(queries.FIND_BARE, parameters)
         )
-        return sorted([*map(read_event, whole), *map(read_bare_event, bare)])
+        small = await _read_rows(read_event, whole)
+        return sorted([*small, *await _read_rows(read_bare_event, bare)])
 
     async def feed(
         self,
@@ -359,7 +365,7 @@ class PostgresLog:
         is_cut = bool(rows) and not rows[-1][-1]
         looked = rows[-1][0] if is_cut else min([*ends, head.seq])
         return FeedPage(
-            events=[read_event(columns[:-1]) for columns in rows],
+            events=await _read_rows(read_event, [columns[:-1] for columns in rows]),
             last_seq=max(since, looked),
             is_more=is_cut or looked < (head.seq if until is None else min(until, head.seq)),
             min_seq=head.lowest_seq,
@@ -556,13 +562,20 @@ async def _look(
     known = await connection.execute(queries.KNOWN, {"documents": keys, "ids": ids}, binary=True)
     current = await connection.execute(queries.CURRENT_BARE, {"document": current_of}, binary=True)
     (head,) = await heads.fetchall()
-    newest = [read_bare_event(columns) for columns in await current.fetchall()]
+    newest = [Current(*read_revision(columns)) for columns in await current.fetchall()]
     return Standing(
         read_head(head),
         {columns[0]: read_document(columns) for columns in await statuses.fetchall()},
         {(row[2], row[3]): read_place(row) for row in await known.fetchall()},
-        Current(newest[0].id, newest[0].ts) if newest else None,
+        newest[0] if newest else None,
     )
+
+
+async def _read_rows(read: Callable[[Columns], Answer], rows: Sequence[Columns]) -> list[Answer]:
+    """What rows of events say; much of it is looked through in a thread, and nobody waits."""
+    if sum(map(size_of, rows)) <= _AT_ONCE_BYTES_MAX:
+        return list(map(read, rows))
+    return await asyncio.to_thread(lambda: list(map(read, rows)))
 
 
 async def _current(connection: Connection, documents: Sequence[str]) -> dict[int, Event]:

@@ -39,7 +39,11 @@ DOCUMENT_COLUMNS: Final[LiteralString] = (
 Columns = tuple[Any, ...]
 
 # Where the columns of an event stand.
+_DOCUMENT: Final = 2
+_ID: Final = 3
+_TS: Final = 5
 _PREVIOUS_TS: Final = 6
+_VC: Final = 9
 _CHECKSUM: Final = 11
 _PAYLOAD: Final = 12
 
@@ -143,14 +147,29 @@ def read_bare_event(columns: Columns) -> Event:
     return _read_row(columns)._replace(payload=columns[_PAYLOAD])
 
 
+def size_of(columns: Columns) -> int:
+    """How many bytes of an event are to be looked through, about: what it covers, its payload."""
+    return len(columns[_VC]) + len(columns[_PAYLOAD] or b"")
+
+
 def read_place(columns: Columns) -> Accepted:
     """Where a known event stands.
 
     Raises:
         LogCorruptError: The row is damaged.
     """
-    event = _read_row(columns)
-    return Accepted(event.ts, event.seq, False, columns[_PREVIOUS_TS])
+    _check_row(columns)
+    return Accepted(columns[_TS], columns[0], False, columns[_PREVIOUS_TS])
+
+
+def read_revision(columns: Columns) -> tuple[str, int]:
+    """What a snapshot is called, and how far it reaches; what it covers is not read for that.
+
+    Raises:
+        LogCorruptError: The row is damaged.
+    """
+    _check_row(columns)
+    return columns[_ID], columns[_TS]
 
 
 def read_elements(
@@ -181,10 +200,14 @@ def read_elements(
     return rows
 
 
-def _read_row(columns: Columns) -> Event:
-    seq, kind, document, name, author, ts, _, ms, signature, vc, is_deletion = columns[:_CHECKSUM]
+def _check_row(columns: Columns) -> None:
     if columns[_CHECKSUM] != _checksum(columns[:_CHECKSUM]):
-        raise _damaged(document, ts)
+        raise _damaged(columns[_DOCUMENT], columns[_TS])
+
+
+def _read_row(columns: Columns) -> Event:
+    _check_row(columns)
+    seq, kind, document, name, author, ts, _, ms, signature, vc, is_deletion = columns[:_CHECKSUM]
     return Event(
         seq=seq,
         id=name,
