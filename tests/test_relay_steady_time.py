@@ -65,6 +65,20 @@ def test_a_jump_whose_end_nobody_has_seen_says_nothing_of_the_next_one() -> None
         clock.passed_ms += 2 * LASTING_MS
 
 
+@pytest.mark.parametrize("days", [2, 3650])
+def test_a_jump_that_follows_another_one_has_to_last_by_itself(days: int) -> None:
+    clock = Clock()
+    clock.error_ms = 30 * DAY_MS
+    for _ in range(LASTING_MS // UNSEEN_MS_MAX):
+        assert clock.stamped_ahead_ms == 0
+        clock.passed_ms += UNSEEN_MS_MAX
+    clock.error_ms = days * DAY_MS
+    for _ in range(LASTING_MS // UNSEEN_MS_MAX):
+        assert clock.stamped_ahead_ms == 0
+        clock.passed_ms += UNSEEN_MS_MAX
+    assert clock.stamped_ahead_ms == days * DAY_MS
+
+
 def test_a_clock_that_is_corrected_slowly_is_followed_wherever_it_goes() -> None:
     clock = Clock()
     for _ in range(100):

@@ -6,8 +6,8 @@
   followed, and so is every step back, which no `ts` follows.
 - A large step ahead is followed once it has lasted: the machine may have slept, or was only then
   told what day it is. Meanwhile time goes on as it did before. It lasts as long as it is seen: one
-  that nobody has looked at for a while may have ended and begun again, so it begins anew. A relay
-  looks every so often, also if nothing is written.
+  that nobody has looked at for a while may have ended and begun again, so it begins anew, and so
+  it does where another large step follows. A relay looks every so often, also if nobody writes.
 - What the time is at the start is believed: a relay may have been off for months.
 """
 
@@ -49,10 +49,12 @@ class SteadyTime:
         """
         self._now_ms = now_ms
         self._monotonic_ms = monotonic_ms
-        # What the clock that never jumps is behind by; when a large step was first seen, and last.
+        # What the clock that never jumps is behind by; when a large step was first seen, when last,
+        # and what that clock was behind by then.
         self._offset_ms = now_ms() - monotonic_ms()
         self._stepped_at_ms: int | None = None
         self._seen_at_ms = 0
+        self._seen_offset_ms = 0
 
     def __call__(self) -> int:
         """The time now."""
@@ -63,9 +65,10 @@ class SteadyTime:
         return at_ms + self._offset_ms
 
     def _has_lasted(self, at_ms: int, offset_ms: int) -> bool:
-        if self._stepped_at_ms is None or at_ms - self._seen_at_ms > UNSEEN_MS_MAX:
+        is_other = abs(offset_ms - self._seen_offset_ms) > STEP_MS_MAX
+        if self._stepped_at_ms is None or is_other or at_ms - self._seen_at_ms > UNSEEN_MS_MAX:
             self._stepped_at_ms = at_ms
             hours = (offset_ms - self._offset_ms) // 3_600_000
             _logger.error("the clock jumped ahead by %d h; it is not followed for an hour", hours)
-        self._seen_at_ms = at_ms
+        self._seen_at_ms, self._seen_offset_ms = at_ms, offset_ms
         return at_ms - self._stepped_at_ms >= LASTING_MS
