@@ -521,6 +521,20 @@ def test_a_snapshot_that_made_room_is_refused_once_and_can_be_sent_again() -> No
     ]
 
 
+def test_keys_that_may_not_put_a_snapshot_hide_nobody_who_holds_much() -> None:
+    roles, uploads = (
+        roles_of('[[grant]]\nprefix = ""\nsnapshot = [ANNA, BEN]\n'),
+        Uploads(bytes_max=10),
+    )
+    anna = proved(new_session(roles, uploads=uploads), ANNA)
+    assert said(anna, piece("1234")) == []
+    for number in range(3):
+        others = [Identity.from_seed(bytes([number, each] * 16)) for each in range(8)]
+        ben = proved(new_session(roles, uploads=uploads), BEN, *others)
+        said(ben, piece("123", ref=str(number)))
+    assert said(anna, piece("5", is_last=True)) == [PutWhole("put", "d", None, b"12345")]
+
+
 def test_another_snapshot_may_follow_one_that_made_room() -> None:
     uploads = Uploads(bytes_max=10)
     left, right = (proved(new_session(uploads=uploads), ANNA) for _ in range(2))

@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Set
+from functools import partial
 from typing import NamedTuple
 
 from walstore.errors import MalformedError
@@ -373,7 +374,7 @@ class Session:
             self._check_document(frame.document, frame.log, Role.SNAPSHOT, self.keys, now_ms)
             if not self.keys:
                 raise self._restricted(Role.SNAPSHOT)
-            self._add_piece(frame)
+            self._add_piece(frame, now_ms)
         except _RefusedError:
             self._give_up(frame.ref)
             raise
@@ -382,10 +383,12 @@ class Session:
         self._upload = None
         return [PutWhole(frame.ref, frame.document, frame.revision, self._uploads.take(self))]
 
-    def _add_piece(self, frame: PutSnapshot) -> None:
+    def _add_piece(self, frame: PutSnapshot, now_ms: int) -> None:
         if frame.ref != self._upload:
-            # One at a time: what others hold in pieces is memory.
-            self._uploads.begin(self, min(self.keys))
+            # One at a time: what others hold in pieces is memory. A key that may not put it there
+            # is no other name to do so under: anybody makes many of them.
+            may = partial(self._roles.allows, Role.SNAPSHOT, frame.document, now_ms=now_ms)
+            self._uploads.begin(self, min([key for key in self.keys if may({key})]))
             self._upload, self._given_up = frame.ref, None
         size = self._uploads.add(self, frame.text.encode())
         if size is None:
