@@ -500,6 +500,9 @@ def test_a_snapshot_that_grows_too_large_is_given_up() -> None:
     session = proved(new_session(limits=Limits(snapshot_bytes_max=10)), ANNA)
     assert said(session, piece("12345")) == []
     assert code_of(said(session, piece("678901"))) is Code.TOO_LARGE
+    # The rest was under way already: it is neither a snapshot nor a fault.
+    assert said(session, piece("2")) == []
+    assert said(session, piece("3", is_last=True)) == []
     assert said(session, piece("67890", is_last=True)) == [PutWhole("put", "d", None, b"67890")]
 
 

@@ -167,7 +167,7 @@ class Session:
         self._challenged_ms = now_ms
         self._subscriptions: set[str] = set()
         self._uploads = uploads
-        # The snapshot that is put together, and one that had to make room and is still coming.
+        # The snapshot that is put together, and one that was refused and is still coming.
         self._upload: str | None = None
         self._given_up: str | None = None
         self._faults = 0
@@ -391,8 +391,9 @@ class Session:
             self._uploads.begin(self, min([key for key in self.keys if may({key})]))
             self._upload, self._given_up = frame.ref, None
         size = self._uploads.add(self, frame.text.encode())
-        if size is None:
+        if size is None or size > self._limits.snapshot_bytes_max:
             self._given_up = None if frame.is_last else frame.ref
+        if size is None:
             raise _RefusedError(Code.UNAVAILABLE, "too many snapshots are coming in: send it again")
         if size > self._limits.snapshot_bytes_max:
             raise _RefusedError(Code.TOO_LARGE, "the snapshot is too large")
