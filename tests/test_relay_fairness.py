@@ -140,6 +140,22 @@ async def test_what_many_get_is_compressed_for_so_many_that_nobody_waits_for_it(
     assert len(counted) - len(large) == 3 * len(followers)
 
 
+async def test_what_is_large_is_not_compressed_for_whoever_asks_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted: list[int] = []
+    async with compressing(1, counted, monkeypatch) as ([ben], anna):
+        for size in (200_000, 600_000):
+            await anna.append(ANNA, DOCUMENT, {"s": "x" * size})
+        await ben.elements(2)
+        counted.clear()
+        await ben.say(Pull("again", DOCUMENT, None, 0, 2, is_live=False))
+        assert [len(each.data) for each in await ben.elements(2, ref="again")] == [200_008, 600_008]
+        await ben.get(EndOfStored)
+    assert len(counted) == 2
+    assert max(counted) < 210_000
+
+
 async def test_who_is_there_is_told_to_many_as_elements_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -2,7 +2,8 @@
 
 - Sending never waits: it succeeds, or the peer is behind. Whoever sends decides what that means.
 - A message that many peers get is written once, and compressed for so many of them that nobody
-  else waits for it: each connection compresses for itself.
+  else waits for it: each connection compresses for itself. One that is large is not
+  compressed at all.
 - A peer with more unsent bytes than the limit is dropped, with a reason.
 """
 
@@ -26,7 +27,7 @@ _logger = logging.getLogger("walstore.relay")
 
 
 # What is compressed of one message for all who get it: some 30 ms, in which nobody else is served.
-# It is enough for a keystroke to a thousand peers.
+# It is enough for a keystroke to a thousand peers. What snapshots cover may be eight times as much.
 _COMPRESSED_BYTES_MAX = 512 * 1024
 
 
@@ -142,8 +143,16 @@ class Peer:
         if self.pending_bytes > self._limits.pending_bytes_max:
             self.drop(Drop(1008, "too slow: too much of what was asked for is not read"))
             return
-        self._socket.protocol.send_text(text)
-        self._socket.send_data()
+        if self._is_compressed and len(text) > _COMPRESSED_BYTES_MAX:
+            self._send_as_it_is(Frame(Opcode.TEXT, text).serialize(mask=False))
+        else:
+            self._socket.protocol.send_text(text)
+            self._socket.send_data()
+
+    def _send_as_it_is(self, frame: bytes) -> None:
+        # Nothing is ever sent in fragments here, so a whole frame may go in between; that it
+        # is not compressed is allowed for each message by itself (RFC 7692, section 6).
+        self._socket.transport.write(frame)
 
     def tell(self, frame: RelayFrame) -> None:
         """Send what is soon told again; a peer that is behind does without."""
@@ -161,9 +170,7 @@ class Peer:
             self._socket.protocol.send_text(message.text(ref))
             self._socket.send_data()
         else:
-            # Nothing is ever sent in fragments here, so a whole frame may go in between; that it
-            # is not compressed is allowed for each message by itself (RFC 7692, section 6).
-            self._socket.transport.write(message.frame(ref))
+            self._send_as_it_is(message.frame(ref))
         return True
 
     async def drained(self) -> None:
