@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import tracemalloc
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, suppress
 from itertools import pairwise
@@ -804,7 +805,7 @@ async def test_the_event_loop_reads_nothing_of_what_snapshots_cover(log: Postgre
 async def test_the_event_loop_reads_nothing_of_what_a_great_many_sessions_have_written(
     log: PostgresLog,
 ) -> None:
-    await _put_beside_each_other(log, "notes/a", 2)
+    await _put_beside_each_other(log, "notes/a", count=2)
     stored = await log.snapshot("notes/a")
     assert stored is not None
     called: set[str] = set()
@@ -824,7 +825,7 @@ async def test_the_event_loop_reads_nothing_of_what_a_great_many_sessions_have_w
 
 async def test_nobody_waits_while_it_is_compared_what_snapshots_cover(log: PostgresLog) -> None:
     await log.append([element("1", "other")], NOW_MS)
-    await _put_beside_each_other(log, "notes/a", 16)
+    await _put_beside_each_other(log, "notes/a", count=16)
     tasks = [asyncio.create_task(log.bootstrap(Filter())) for _ in range(5)]
     await asyncio.sleep(0)
     page = await log.page("other", 0, count_max=1, bytes_max=1)
@@ -842,14 +843,30 @@ async def test_comparing_may_take_longer_than_a_commit_may_stand_still(log: Post
         assert await shown.fetchone() == ("10min",)
 
 
-async def _put_beside_each_other(log: PostgresLog, document: str, count: int) -> None:
-    """Snapshots of many sessions that nothing dominates."""
-    many = {f"writer {number:05}": 1 for number in range(20_000)}
-    revision = None
+async def test_what_snapshots_cover_is_held_of_few_documents_at_a_time(log: PostgresLog) -> None:
+    peaks = []
+    for count in (2, 8):
+        documents = [f"notes/{count}/{number}" for number in range(count)]
+        await _put_beside_each_other(log, *documents, count=16, sessions=2_000)
+        tracemalloc.start()
+        assert len((await log.bootstrap(Filter(f"notes/{count}/"))).events) == 16 * count
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.5 * peaks[0]
+
+
+async def _put_beside_each_other(
+    log: PostgresLog, *documents: str, count: int, sessions: int = 20_000
+) -> None:
+    """Snapshots of many sessions that nothing dominates, of each document in its turn."""
+    many = {f"writer {number:05}": 1 for number in range(sessions)}
+    revisions: dict[str, str] = {}
     for number in range(count):
-        new = snapshot(str(number), revision, 0, {**many, f"~{number}": 1}, document)
-        assert isinstance(await log.put_snapshot(new, NOW_MS), Accepted)
-        revision = new.id
+        for document in documents:
+            vc = {**many, f"~{number}": 1}
+            new = snapshot(str(number), revisions.get(document), 0, vc, document)
+            assert isinstance(await log.put_snapshot(new, NOW_MS), Accepted)
+            revisions[document] = new.id
 
 
 async def _put_in_each(log: PostgresLog, count: int) -> None:

@@ -73,6 +73,7 @@ from walstore.relay.postgres_queries import Query, filter_parameters, storable
 from walstore.relay.postgres_rows import (
     Columns,
     checked,
+    document_of,
     in_pieces,
     read_bare_event,
     read_document,
@@ -583,17 +584,30 @@ async def _current(connection: Connection, documents: Sequence[str]) -> dict[int
 
     To read what they cover takes long, so it is done in a thread, and a few come at a time.
     """
+    current: dict[int, Event] = {}
     there: list[Event] = []
     async with connection.cursor("there", binary=True) as found:
         await found.execute(queries.SNAPSHOTS_OF, {"documents": documents})
         while rows := await found.fetchmany(_PICKED):
-            there += await asyncio.to_thread(_read_bare_events, rows)
-    return await asyncio.to_thread(_undominated, there)
+            done, there = await asyncio.to_thread(_compared, there, rows)
+            current.update(done)
+    return current | _bare(there)
 
 
-def _read_bare_events(rows: Sequence[Columns]) -> list[Event]:
-    return [read_bare_event(columns) for columns in rows]
+def _compared(
+    there: Sequence[Event], rows: Sequence[Columns]
+) -> tuple[dict[int, Event], list[Event]]:
+    """The undominated of some snapshots, and of those whose document may go on in later rows.
+
+    What they cover is held of these alone.
+    """
+    found = undominated([*there, *map(read_bare_event, rows)])
+    last = document_of(rows[-1])
+    return (
+        _bare([event for event in found if event.document != last]),
+        [event for event in found if event.document == last],
+    )
 
 
-def _undominated(there: Sequence[Event]) -> dict[int, Event]:
-    return {event.seq: bare(event) for event in undominated(there)}
+def _bare(events: Sequence[Event]) -> dict[int, Event]:
+    return {event.seq: bare(event) for event in events}

@@ -160,6 +160,7 @@ ORDER BY seq
 SNAPSHOTS_OF: Final[LiteralString] = f"""
 SELECT {EVENT_COLUMNS_BARE} FROM walstore_events
 WHERE kind = 'snapshot' AND payload IS NOT NULL AND document = ANY(%(documents)s)
+ORDER BY document
 """
 BY_SEQ: Final[LiteralString] = (
     f"SELECT {EVENT_COLUMNS} FROM walstore_events WHERE seq = ANY(%(seqs)s) ORDER BY seq"

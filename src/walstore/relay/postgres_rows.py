@@ -152,6 +152,11 @@ def size_of(columns: Columns) -> int:
     return len(columns[_VC]) + len(columns[_PAYLOAD] or b"")
 
 
+def document_of(columns: Columns) -> str:
+    """Which document an event is of."""
+    return str(columns[_DOCUMENT])
+
+
 def read_place(columns: Columns) -> Accepted:
     """Where a known event stands.
 
