@@ -70,6 +70,7 @@ from walstore.wire.frames import (
     Events,
     FeedStatus,
     FollowChanges,
+    GetRecord,
     GetSnapshot,
     Hello,
     Ok,
@@ -347,6 +348,12 @@ class LateLog(MemoryLog):
 
     async def find(self, *arguments: Any, **options: Any) -> Any:
         return await self._late(super().find(*arguments, **options))
+
+    async def snapshot(self, *arguments: Any, **options: Any) -> Any:
+        return await self._late(super().snapshot(*arguments, **options))
+
+    async def record(self, *arguments: Any, **options: Any) -> Any:
+        return await self._late(super().record(*arguments, **options))
 
     async def _late(self, answer: Awaitable[Any]) -> Any:
         found = await answer
@@ -1316,6 +1323,8 @@ async def test_who_is_revoked_is_no_longer_present() -> None:
     [
         Pull("asked", DOCUMENT, None, 0, 10, False),
         PullTail("asked", DOCUMENT, None, TS_MAX, 10),
+        GetSnapshot("asked", DOCUMENT, None),
+        GetRecord("asked", DOCUMENT, "roster"),
         FollowChanges("asked", "bootstrap", "notes/", 0, None, 9, None, None, None, False),
         FollowChanges("asked", "tail", "notes/", 0, None, 9, None, None, None, False),
     ],

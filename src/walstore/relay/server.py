@@ -510,6 +510,9 @@ class Relay:
         stored = await self.log.record(frame.document, frame.name)
         revision, text = (None, None) if stored is None else (stored.revision, stored.text.decode())
         await peer.drained()
+        if not peer.session.may_read(frame.document, self._now_ms()):
+            peer.send(revoked(frame.ref))
+            return
         peer.send(Record(frame.ref, revision, text, log_id(self.log.relay_id, frame.document)))
 
     async def _keep_record(self, peer: Peer, frame: KeepRecord) -> None:
