@@ -517,7 +517,7 @@ def test_a_snapshot_that_made_room_is_refused_once_and_can_be_sent_again() -> No
     assert said(left, piece("89", ref="1")) == []
     assert said(left, piece("0", is_last=True, ref="1")) == []
     assert said(right, piece("67", is_last=True)) == [PutWhole("put", "d", None, b"1234567")]
-    uploads.done(7)
+    uploads.done(right)
     assert said(left, piece("12345", ref="1")) == []
     assert said(left, piece("67890", is_last=True, ref="1")) == [
         PutWhole("1", "d", None, b"1234567890")
@@ -536,6 +536,16 @@ def test_keys_that_may_not_put_a_snapshot_hide_nobody_who_holds_much() -> None:
         ben = proved(new_session(roles, uploads=uploads), BEN, *others)
         said(ben, piece("123", ref=str(number)))
     assert said(anna, piece("5", is_last=True)) == [PutWhole("put", "d", None, b"12345")]
+
+
+def test_a_key_that_has_much_being_stored_is_told_to_send_the_next_one_again() -> None:
+    uploads = Uploads(bytes_max=10)
+    left, right = (proved(new_session(uploads=uploads), ANNA) for _ in range(2))
+    assert said(left, piece("1234", is_last=True)) == [PutWhole("put", "d", None, b"1234")]
+    refused = refusal(said(right, piece("5678", is_last=True)))
+    assert (refused.ref, refused.code, refused.code.retryable) == ("put", Code.UNAVAILABLE, True)
+    uploads.done(left)
+    assert said(right, piece("5678", is_last=True)) == [PutWhole("put", "d", None, b"5678")]
 
 
 def test_another_snapshot_may_follow_one_that_made_room() -> None:

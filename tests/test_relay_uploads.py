@@ -47,11 +47,38 @@ def test_what_is_being_stored_makes_no_room() -> None:
     for owner in "ab":
         uploads.begin(owner, "key")
         uploads.add(owner, b"12345")
-    text = uploads.take("a")
+    assert uploads.take("a") == b"12345"
     assert uploads.add("b", b"6") is None
-    uploads.done(len(text))
+    uploads.done("a")
     uploads.begin("b", "key")
     assert uploads.add("b", b"x" * 10) == 10
+
+
+def test_what_a_key_has_being_stored_counts_as_held_by_it() -> None:
+    uploads = Uploads(bytes_max=20)
+    for owner, key, size in (("a", "one", 9), ("b", "one", 4), ("c", "two", 6)):
+        uploads.begin(owner, key)
+        uploads.add(owner, b"x" * size)
+    assert uploads.take("a") is not None
+    assert uploads.add("c", b"yy") == 8
+    assert uploads.add("b", b"") is None
+
+
+def test_of_one_key_no_more_is_stored_at_a_time_than_leaves_room_for_others() -> None:
+    uploads = Uploads(bytes_max=40)
+    taken = []
+    for owner in "abcd":
+        uploads.begin(owner, "one key")
+        uploads.add(owner, b"x" * 9)
+        taken.append(uploads.take(owner) is not None)
+    assert taken == [True, True, False, False]
+    uploads.begin("slow", "another")
+    assert uploads.add("slow", b"y" * 20) == 20
+    assert uploads.take("slow") == b"y" * 20
+    uploads.done("a")
+    uploads.begin("a", "one key")
+    uploads.add("a", b"x" * 9)
+    assert uploads.take("a") == b"x" * 9
 
 
 owners = st.sampled_from("abcd")
@@ -69,7 +96,7 @@ steps = st.one_of(
 def test_whatever_happens_texts_are_whole_and_all_room_comes_back(
     happened: list[tuple[str, str, int]],
 ) -> None:
-    uploads, sent, taken = Uploads(bytes_max=20), dict[str, bytes](), list[bytes]()
+    uploads, sent, taken = Uploads(bytes_max=20), dict[str, bytes](), set[str]()
     for verb, owner, size in happened:
         if verb == "begin":
             uploads.begin(owner, key_of[owner])
@@ -81,17 +108,21 @@ def test_whatever_happens_texts_are_whole_and_all_room_comes_back(
             assert length in (None, len(sent[owner]))
             if length is None:
                 del sent[owner]
-        elif verb == "take" and owner in sent and uploads.add(owner, b"") is not None:
-            taken.append(uploads.take(owner))
-            assert taken[-1] == sent.pop(owner)
-        elif verb == "done" and taken:
-            uploads.done(len(taken.pop()))
+        elif verb == "take" and owner in sent.keys() - taken:
+            if uploads.add(owner, b"") is not None:
+                text = uploads.take(owner)
+                assert text in (None, sent[owner])
+                taken |= set() if text is None else {owner}
+            del sent[owner]
+        elif verb == "done" and owner in taken:
+            uploads.done(owner)
+            taken.remove(owner)
         elif verb == "forget":
             uploads.forget(owner)
             sent.pop(owner, None)
     # With nothing left there is room for as much as at first.
-    for text in taken:
-        uploads.done(len(text))
+    for owner in taken:
+        uploads.done(owner)
     for owner in "abcd":
         uploads.forget(owner)
     for owner in "ab":

@@ -370,7 +370,7 @@ class Relay:
             await self._answer(peer, order)
         finally:
             if isinstance(order, PutWhole):
-                self._uploads.done(len(order.text))
+                self._uploads.done(peer.session)
 
     async def _answer(self, peer: Peer, order: Order) -> None:
         if self.is_draining and not isinstance(order, Unsubscribe | SetPresence):

@@ -381,7 +381,10 @@ class Session:
         if not frame.is_last:
             return []
         self._upload = None
-        return [PutWhole(frame.ref, frame.document, frame.revision, self._uploads.take(self))]
+        text = self._uploads.take(self)
+        if text is None:
+            raise _RefusedError(Code.UNAVAILABLE, "too much of this key is stored: send it again")
+        return [PutWhole(frame.ref, frame.document, frame.revision, text)]
 
     def _add_piece(self, frame: PutSnapshot, now_ms: int) -> None:
         if frame.ref != self._upload:

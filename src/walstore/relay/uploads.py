@@ -2,7 +2,9 @@
 
 - Where it is passed, whichever key holds most makes room, with the largest of its own. So whoever
   holds much, however often it is added to, keeps nobody from being heard who sends less.
-- What has come whole counts until it is stored, and makes no room: whoever sends on gives way.
+- What has come whole counts until it is stored, and makes no room: whoever sends on gives way, and
+  first of all whose key it is of. Of one key, only so much is stored at a time that others find
+  room beside it.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ class Uploads:
         self._bytes_max = bytes_max
         self._texts: dict[object, bytearray] = {}
         self._keys: dict[object, str] = {}
+        # What has come whole, by owner: in the name of which key, and how many bytes.
+        self._storing: dict[object, tuple[str, int]] = {}
         self._bytes = 0
 
     def begin(self, owner: object, key: str) -> None:
@@ -37,14 +41,20 @@ class Uploads:
             self._make_room(len(text))
         return len(text) if owner in self._texts else None
 
-    def take(self, owner: object) -> bytes:
-        """The whole, which counts until it is `done`."""
+    def take(self, owner: object) -> bytes | None:
+        """The whole, which counts until it is `done`; None if its key has enough of them here."""
+        key, size = self._keys[owner], len(self._texts[owner])
+        beside = self._stored_by()[key]
+        if beside and beside + size > self._bytes_max // 2:
+            self.forget(owner)
+            return None
+        self._storing[owner] = key, size
         del self._keys[owner]
         return bytes(self._texts.pop(owner))
 
-    def done(self, size: int) -> None:
-        """So many bytes that were taken are held no longer."""
-        self._bytes -= size
+    def done(self, owner: object) -> None:
+        """What was taken is held no longer."""
+        self._bytes -= self._storing.pop(owner)[1]
 
     def forget(self, owner: object) -> None:
         """Give up what has come."""
@@ -53,7 +63,7 @@ class Uploads:
 
     def _make_room(self, size: int) -> None:
         """Forget the largest of whoever holds most, until all fit or one of that size is alone."""
-        held: Counter[str] = Counter()
+        held = self._stored_by()
         for owner, text in self._texts.items():
             held[self._keys[owner]] += len(text)
         sizes = {owner: (held[self._keys[owner]], len(text)) for owner, text in self._texts.items()}
@@ -61,3 +71,10 @@ class Uploads:
             if self._bytes <= max(self._bytes_max, size):
                 return
             self.forget(owner)
+
+    def _stored_by(self) -> Counter[str]:
+        """How many bytes have come whole of each key, and are not stored yet."""
+        held: Counter[str] = Counter()
+        for key, size in self._storing.values():
+            held[key] += size
+        return held
