@@ -20,7 +20,7 @@ from walstore.canon import canonical_text, parse
 from walstore.crdt import Run, pack_ops
 from walstore.document import Body, SnapshotConflictError, StoredSnapshot, WalDocument
 from walstore.errors import TransportError
-from walstore.sealed import ContentKeys, NativeEncryptor
+from walstore.sealed import ContentKeys, NativeEncryptor, SealContext
 from walstore.signed import Domain, Identity, link, sign_append, sign_document, signing_input
 
 KEY = "spaces/s1/doc"
@@ -239,6 +239,15 @@ def write_packed(
     if prev is not None:
         data["prev"] = prev
     return signed({**data, "body": {"ops": pack_ops(list(runs))}, **members}, author)
+
+
+def write_sealed(
+    author: Identity, runs: Sequence[Run], *, epoch: int, seq: int = 1, **members: Any
+) -> JsonElement:
+    """The same, sealed with the key of an epoch."""
+    context = SealContext(KEY, author.public_key, seq)
+    body = keyed(epoch).seal({"ops": pack_ops(list(runs))}, context)
+    return write_packed(author, runs, seq=seq, body=body, **members)
 
 
 def put_in(log: RiggedLog, element: JsonElement, **options: Any) -> JsonElement:

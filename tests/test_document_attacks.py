@@ -37,6 +37,7 @@ from tests.rigged import (
     spoiled,
     state_of,
     write_packed,
+    write_sealed,
     write_starfish,
 )
 from walstore.crdt import COUNTER_MAX, to_ops
@@ -59,6 +60,7 @@ from walstore.document.gaps import VOUCHED_MAX
 from walstore.sealed import ContentKeys, NativeEncryptor, SealContext
 from walstore.signed import Identity
 from walstore.signed.roster import Counts
+from walstore.wire.limits import COUNTER_JUMP_MAX
 
 WIRES = ["packed", "starfish"]
 PAGE_SIZES = [1, 2, 1000]
@@ -898,6 +900,19 @@ async def test_a_sealed_log_gives_all_readers_the_same_when_keys_come_late() -> 
     whole, _ = await read(log, encryptor=keyed(1, 2))
     assert state_of(late) == state_of(whole)
     assert late.history() == whole.history()
+
+
+async def test_late_keys_make_no_room_for_what_was_before_them() -> None:
+    log = RiggedLog()
+    put_in(log, write_sealed(BOB, [Set("far", replica(BOB), COUNTER_JUMP_MAX + 9, 1)], epoch=1))
+    later = Set("title", replica(ALICE), 10, "later")
+    put_in(log, write_sealed(ALICE, [later], epoch=2))
+    early = keyed(1)
+    late, _ = await read(log, encryptor=early)
+    early.adopt(ContentKeys(2, {1: bytes([1]) * 32, 2: bytes([2]) * 32}))
+    await late.retry_unreadable()
+    whole, _ = await read(log, encryptor=keyed(1, 2))
+    assert whole.materialize() == late.materialize() == {"title": "later"}
 
 
 # ── hostile writers: gaps and counts ───────────────────────────────────────────────────

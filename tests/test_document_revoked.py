@@ -16,6 +16,7 @@ from tests.rigged import (
     RiggedLog,
     RiggedSnapshots,
     counter_of,
+    keyed,
     link_of,
     opened,
     put_in,
@@ -23,6 +24,7 @@ from tests.rigged import (
     spoiled,
     state_of,
     write_packed,
+    write_sealed,
     write_starfish,
 )
 from walstore.crdt import Run, WalCrdt, Writer
@@ -38,6 +40,7 @@ from walstore.document.revoked import (
     counted_seq,
     nobody_revoked,
 )
+from walstore.sealed import ContentKeys
 from walstore.sealed.encryptor import PlainEncryptor
 from walstore.signed.roster import Counted, Counts
 from walstore.wire.element import Element
@@ -631,6 +634,36 @@ async def test_the_jumps_of_the_revoked_fill_no_memory() -> None:
     assert len(document._log._passed_over) == UNPROVEN_MAX
     assert document._log._counter_before(1) == 10
     assert document._log.counter == count
+
+
+async def read_late(log: RiggedLog, counts: Counts) -> tuple[WalDocument, WalDocument]:
+    """Who had all keys from the start, and who got that of epoch 2 after everything was read."""
+    early = keyed(1)
+    late, _ = await reading(RiggedLog(log.elements, page_size=1), counts, encryptor=early)
+    early.adopt(ContentKeys(2, {epoch: bytes([epoch]) * 32 for epoch in (1, 2)}))
+    await late.retry_unreadable()
+    whole, _ = await reading(log, counts, encryptor=keyed(1, 2))
+    return whole, late
+
+
+async def test_late_keys_open_what_counts_in_the_order_of_the_log() -> None:
+    far = write_sealed(BOB, [Set("far", BOBS, COUNTER_JUMP_MAX + 9, 1)], epoch=2)
+    carols = Set("title", f"{CAROL.public_key}:k", 10, "hers")
+    # Only with this one is it known that the first one counts, which is too far above everything.
+    last = write_sealed(BOB, [Set("last", BOBS, 20, 1)], epoch=1, seq=2, prev=link_of(far))
+    log = logged([far, write_sealed(CAROL, [carols], epoch=2, session="k"), last])
+    owner = await opened(log, ALICE, encryptor=keyed(1, 2), on_author_error="skip")
+    whole, late = await read_late(log, owner.counted(BOB.public_key))
+    assert whole.materialize() == late.materialize() == {"last": 1, "title": "hers"}
+
+
+@pytest.mark.parametrize("epoch", [1, 2])
+async def test_a_jump_that_does_not_count_makes_room_once_its_key_is_there(epoch: int) -> None:
+    jumped = write_sealed(BOB, [Set("far", BOBS, COUNTER_JUMP_MAX - 9, 1)], epoch=2)
+    above = Set("title", f"{CAROL.public_key}:k", COUNTER_JUMP_MAX + 9, "above")
+    log = logged([jumped, write_sealed(CAROL, [above], epoch=epoch, session="k")])
+    whole, late = await read_late(log, {})
+    assert whole.materialize() == late.materialize() == {"title": "above"}
 
 
 @pytest.mark.parametrize("counter", [2, 4, 9])

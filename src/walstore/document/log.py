@@ -195,6 +195,8 @@ class DocumentLog:
         # What something waits for that turned out never to come.
         self._in_vain: set[tuple[int, str]] = set()
         self._unproven: dict[str, _Candidate] = {}
+        # By link: elements that do not count, and could not be opened to see what room they made.
+        self._unopened: dict[str, Element] = {}
         # By link: a late element may turn out to have made room for them.
         self._too_far: dict[str, _Candidate] = {}
         # By link: elements of revoked authors that lead up to nothing that counts, so far.
@@ -235,12 +237,18 @@ class DocumentLog:
 
     def read_again(self, changes: list[Change] | None = None) -> Reading:
         """Try the elements that could not be opened once more, with the keys of now."""
-        waiting, self.unreadable = self.unreadable, {}
+        unreadable, self.unreadable = self.unreadable, {}
+        unopened, self._unopened = self._unopened, {}
         self._forget_from = 0
         reading = Reading(Entries(), [])
+        waiting = unopened | unreadable
         self._highs = self._new_highs() if waiting else None
-        for link, element in waiting.items():
-            self._take(self._candidate(element), link, reading, changes)
+        # What was not known to count at first was put behind others.
+        for link, element in sorted(waiting.items(), key=lambda each: each[1].ts):
+            if link in unreadable:
+                self._take(self._candidate(element), link, reading, changes)
+            else:
+                self._pass_over(self._candidate(element), link)
         self._take_too_far(reading, changes)
         self._settle()
         return reading
@@ -494,7 +502,11 @@ class DocumentLog:
         element = candidate.element
         try:
             highest = highest_counter(self.open_envelope(element, candidate.header).runs)
-        except (UnreadableError, SealRejectedError, MalformedError):
+        except UnreadableError:
+            if len(self._unopened) < UNPROVEN_MAX:
+                self._unopened[link] = element
+            return
+        except (SealRejectedError, MalformedError):
             return
         before = self._counter_before(element.ts)
         if highest > before + COUNTER_JUMP_MAX:
@@ -521,8 +533,8 @@ class DocumentLog:
     def _take_too_far(self, reading: Reading, changes: list[Change] | None) -> None:
         """Judge once more, after a late element, what was too far above everything before it."""
         waiting, self._too_far = self._too_far, {}
-        if waiting and self._highs is None:
-            self._highs = self._new_highs()
+        # What was entered so far may be after them.
+        self._highs = self._new_highs() if waiting else None
         for link, candidate in sorted(waiting.items(), key=lambda each: each[1].element.ts):
             # Whatever is wrong with them was reported the first time.
             self._take(candidate, link, reading._replace(events=[]), changes)
@@ -801,6 +813,9 @@ class DocumentLog:
         for aside in (self._unproven, self._too_far, self._unlinked):
             for link in [link for link, each in aside.items() if each.element.ts <= self.base_ts]:
                 del aside[link]
+        self._unopened = {
+            link: each for link, each in self._unopened.items() if each.ts > self.base_ts
+        }
         return gone
 
     def _fold_one(
