@@ -598,6 +598,31 @@ async def test_edits_of_somebody_who_did_not_know_of_the_deletion_stay() -> None
     assert state_of(alice) == state_of(reader)
 
 
+async def test_edits_of_somebody_who_did_not_know_of_a_deletion_stay_after_a_barrier() -> None:
+    log, store = RiggedLog(), RiggedSnapshots()
+    alice, bob = await written(log, store)
+    await bob.pull()
+    bob.insert_text("body", 4, "kept")
+    await alice.delete_document()
+    # Whoever opens it now counts from 1 again, and names nothing as high as what is gone.
+    carol = await opened(log, CAROL, snapshot_store=store)
+    carol.insert_text("body", 0, "new ")
+    await carol.commit()
+    await carol.pull()
+    await carol.snapshot(collect=at_end(carol))
+    events: list[Event] = []
+    await bob.commit()
+    reader = await opened(log, ALICE, snapshot_store=store, on_event=events.append)
+    assert sorted(reader.text("body")) == sorted("new kept")
+    assert [type(event) for event in events] == [Displaced]
+    await carol.pull()
+    await bob.adopt_barrier()
+    assert state_of(carol) == state_of(bob) == state_of(reader)
+    derived = await opened(log, CAROL, snapshot_store=store, posture="re-derive")
+    assert derived.snapshot_verdict is SnapshotVerdict.VERIFIED
+    assert state_of(derived) == state_of(reader)
+
+
 # ── collected tombstones ───────────────────────────────────────────────────────────────
 
 

@@ -414,7 +414,8 @@ class WalCrdt:
             sequence = copy._settled(name)
             if sequence is not None:
                 copy.lists[name] = without_removed(sequence)
-        copy.horizon = copy.counter
+        # After a deletion nothing tells how high the counters were of what is gone.
+        copy.horizon = max(copy.horizon, copy.counter)
         return copy
 
     def check(self) -> None:

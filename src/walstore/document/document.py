@@ -1367,7 +1367,7 @@ class WalDocument:
         if ts == draft.barrier.ts:
             # Nothing was removed since.
             return draft
-        return draft._replace(fold=fold, cuts=[*draft.cuts, Cut(ts, fold.horizon)])
+        return draft._replace(fold=fold, cuts=[*draft.cuts, Cut(ts, fold.counter)])
 
     def _draft_deletion(self) -> Draft:
         reasons = [*self._producer.cut_obstacles(self._log, {}), *self._unfinished()]

@@ -321,8 +321,7 @@ def _read_state(
     crdt.counter = max(crdt.counter, _counter(fields, "maxClock"))
     ceiling = max(crdt.counter, _counter(fields, "ceiling"))
     cuts = _cuts(fields.get("cuts", []), upto_ts)
-    if cuts:
-        crdt.horizon = cuts[-1].horizon
+    crdt.horizon = max((cut.horizon for cut in cuts), default=0)
     heads = _heads(fields.get("heads", {}))
     covered = _covered(fields.get("covered", {}), seqs or {}) if cuts else {}
     return Snapshot(crdt, upto_ts, writers, heads, seqs, covered, cuts, producer, document, ceiling)
