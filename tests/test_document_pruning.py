@@ -19,11 +19,13 @@ from tests.rigged import (
     CAROL,
     KEY,
     MALLORY,
+    JsonElement,
     OfflineError,
     RiggedLog,
     RiggedSnapshots,
     counter_of,
     document,
+    link_of,
     opened,
     put_in,
     signed_snapshot,
@@ -53,6 +55,8 @@ from walstore.relay.log import covers
 from walstore.relay.session import PutWhole
 from walstore.sealed import ContentKeys, NativeEncryptor
 from walstore.signed import Identity
+from walstore.signed.roster import Counts
+from walstore.wire.limits import COUNTER_JUMP_MAX
 
 POSTURES = ["trust", "trust-retain-tail", "re-derive"]
 every_posture = pytest.mark.parametrize("posture", POSTURES)
@@ -874,6 +878,51 @@ async def test_a_seq_that_is_used_twice_after_a_barrier_divides_no_readers(how: 
             if posture == "re-derive":
                 assert reader.snapshot_verdict is SnapshotVerdict.VERIFIED
         await alice.snapshot()
+
+
+def bobs(counter: int, *, seq: int, **members: Any) -> JsonElement:
+    """An element of Bob's."""
+    return write_packed(BOB, [Set("bob", f"{BOB.public_key}:s", counter, seq)], seq=seq, **members)
+
+
+async def test_a_seq_of_what_was_rejected_before_a_deletion_is_not_used_again() -> None:
+    log, store = RiggedLog(), RiggedSnapshots()
+    put_in(log, bobs(1, seq=1, body={}))
+    alice = await opened(log, ALICE, snapshot_store=store, on_author_error="skip")
+    await alice.delete_document()
+    put_in(log, bobs(2, seq=1))
+    alice.set_field("title", "later")
+    await alice.commit()
+    await alice.snapshot()
+    reader = await opened(
+        log, CAROL, snapshot_store=store, posture="re-derive", on_author_error="skip"
+    )
+    assert reader.snapshot_verdict is SnapshotVerdict.VERIFIED
+    assert reader.materialize() == alice.materialize() == {"title": "later"}
+
+
+async def test_what_is_too_far_above_everything_since_a_deletion_makes_no_snapshot_false() -> None:
+    log, store, revoked = RiggedLog(), RiggedSnapshots(), dict[str, Counts]()
+    options: dict[str, Any] = {
+        "snapshot_store": store,
+        "revoked": revoked.get,
+        "on_author_error": "skip",
+    }
+    first = put_in(log, bobs(COUNTER_JUMP_MAX, seq=1))
+    second = put_in(log, bobs(2 * COUNTER_JUMP_MAX, seq=2, prev=link_of(first)))
+    await (await opened(log, ALICE, **options)).delete_document()
+    # Above what he wrote before the deletion; whoever starts there has seen nothing of that.
+    put_in(log, bobs(2 * COUNTER_JUMP_MAX + 1, seq=3, prev=link_of(second)))
+    alice = await opened(log, ALICE, **options)
+    assert [each.author for each in alice.rejected()] == [BOB.public_key]
+    revoked[BOB.public_key] = alice.counted(BOB.public_key)
+    await alice.reread()
+    alice.set_field("title", "later")
+    await alice.commit()
+    await alice.snapshot()
+    reader = await opened(log, CAROL, posture="re-derive", **options)
+    assert reader.snapshot_verdict is SnapshotVerdict.VERIFIED
+    assert reader.materialize() == alice.materialize() == {"title": "later"}
 
 
 @pytest.mark.parametrize("how", ["collected", "deleted"])

@@ -627,6 +627,21 @@ async def test_a_snapshot_tells_of_a_jump_that_does_not_count(wire: str) -> None
         assert reader.field("title") == "above"
 
 
+async def test_a_snapshot_is_not_called_false_for_what_does_not_count_and_cannot_be_opened() -> (
+    None
+):
+    log, snapshots = RiggedLog(), RiggedSnapshots()
+    put_in(log, write_sealed(BOB, [Set("jump", BOBS, 99, 1)], epoch=1))
+    title = Set("title", f"{CAROL.public_key}:k", 5, "hers")
+    put_in(log, write_sealed(CAROL, [title], epoch=2, session="k"))
+    producer, _ = await reading(log, {}, snapshot_store=snapshots, encryptor=keyed(1, 2))
+    await producer.snapshot()
+    newcomer, _ = await reading(
+        log, {}, snapshot_store=snapshots, encryptor=keyed(2), posture="re-derive"
+    )
+    assert newcomer.snapshot_verdict is SnapshotVerdict.VERIFIED
+
+
 async def test_the_jumps_of_the_revoked_fill_no_memory() -> None:
     count = UNPROVEN_MAX + 10
     jumps = [jump(counter, seq=counter) for counter in range(1, count + 1)]

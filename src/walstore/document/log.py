@@ -271,6 +271,11 @@ class DocumentLog:
         return bool(self.unreadable or self._unproven or self._too_far or self.unmet)
 
     @property
+    def has_unopened(self) -> bool:
+        """Whether elements that do not count may have higher counters than all that were opened."""
+        return bool(self._unopened)
+
+    @property
     def unproven(self) -> dict[str, str]:
         """The authors of the elements that nothing proves so far, by link, the oldest first."""
         return {link: each.element.author for link, each in self._unproven.items()}

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, NamedTuple
 
-from walstore.crdt import Change, MapChanged, WalCrdt
+from walstore.crdt import COUNTER_MAX, Change, MapChanged, WalCrdt
 from walstore.document.changed import Changes
 from walstore.document.events import Event, Gap, Rejection, Rollback
 from walstore.document.gaps import Session
@@ -38,9 +38,9 @@ from walstore.document.revoked import Revoked, counted_seq, is_overreaching, nob
 from walstore.document.sealing import Sealed
 from walstore.document.snapshot import (
     SNAPSHOT_SUFFIX,
-    Cut,
     ForeignSnapshotError,
     Snapshot,
+    deletion_cuts,
     read_snapshot,
     same_state,
 )
@@ -369,10 +369,19 @@ async def _derive(
         return await _trust(source, snapshot, unverifiable, events, retain_tail_n=0)
     log, base = source.new_log(), None
     log.foresee([*covered, *rest])
-    readings = [log.read(covered)]
     if snapshot is None:
-        return Opening(log, None, None, verdict, [], [*readings, log.read(rest)], events)
-    flaw, lacked = _flaw(log, snapshot), _lacked(log, snapshot)
+        readings = [log.read(covered), log.read(rest)]
+        return Opening(log, None, None, verdict, [], readings, events)
+    deleted_ts = max((cut.ts for cut in snapshot.cuts if cut.is_deletion), default=0)
+    since = [element for element in covered if ts_of(element) > deleted_ts]
+    readings = [log.read([element for element in covered if ts_of(element) <= deleted_ts])]
+    judged = log
+    if deleted_ts:
+        judged = _deleted(source, log, deleted_ts)
+        judged.foresee([*since, *rest])
+        judged.read(since)
+    readings.append(log.read(since))
+    flaw, lacked = _flaw(log, judged, snapshot), _lacked(log, snapshot)
     is_unreadable, unlinked = bool(log.unreadable), set(log.unlinked)
     above = log.read(rest)
     # What is there where the snapshot does not reach any more was not missing.
@@ -419,11 +428,27 @@ def _without_gaps(reading: Reading) -> Reading:
     )
 
 
-def _flaw(log: DocumentLog, snapshot: Snapshot) -> str | None:
-    """What in a snapshot is not as the log says."""
+def _deleted(source: Source, log: DocumentLog, ts: int) -> DocumentLog:
+    """A log that starts at a deletion, as for all who read on from there: they know how far the
+    sessions had come, and nothing else of what was before.
+    """
+    crdt, seqs = WalCrdt(), log.tracker.seqs() or {}
+    crdt.horizon = COUNTER_MAX
+    authors = log.tracker.writer_seq()
+    return log_from(source, Snapshot(crdt, ts, authors, {}, seqs, seqs, deletion_cuts(ts), "", {}))
+
+
+def _flaw(log: DocumentLog, judged: DocumentLog, snapshot: Snapshot) -> str | None:
+    """What in a snapshot is not as the log says.
+
+    Args:
+        log: The log, read from its start.
+        judged: The same, or since the last deletion that the snapshot knows of.
+        snapshot: The snapshot.
+    """
     if log.is_out_of_order:
         log.crdt = log.refolded()
-    crdt, covered = _fold_with_cuts(log, snapshot) if snapshot.cuts else (log.crdt, {})
+    crdt, covered = _fold_with_cuts(judged, snapshot) if snapshot.cuts else (log.crdt, {})
     if not same_state(crdt, snapshot):
         return "the log folds to another state"
     if any(seq > snapshot.covered.get(replica, 0) for replica, seq in covered.items()):
@@ -431,7 +456,7 @@ def _flaw(log: DocumentLog, snapshot: Snapshot) -> str | None:
     # Who counts on from there has no clocks left, or some that others take for let go.
     if snapshot.crdt.counter > crdt.counter:
         return "`maxClock` is above every clock"
-    if snapshot.ceiling > log.counter:
+    if snapshot.ceiling > judged.counter and not judged.has_unopened:
         return "`ceiling` is above every clock"
     if snapshot.cuts and snapshot.crdt.counter < crdt.counter:
         return "`maxClock` is below a clock"
@@ -447,36 +472,25 @@ def _flaw(log: DocumentLog, snapshot: Snapshot) -> str | None:
     return None
 
 
-def _fold_with_cuts(log: DocumentLog, snapshot: Snapshot) -> tuple[WalCrdt, dict[str, int]]:
+def _fold_with_cuts(log: DocumentLog, snapshot: Snapshot) -> tuple[WalCrdt, Mapping[str, int]]:
     """What a log folds to, if the same is let go at the same places as in a snapshot; and the
     highest seq by replica that was folded before the last of them.
     """
-    crdt, cuts = log.fold_on(None), deque(snapshot.cuts)
-    seqs: dict[str, int] = {}
-    covered: dict[str, int] = {}
+    cuts = deque(cut for cut in snapshot.cuts if cut.ts > log.base_ts)
+    crdt, seqs, covered = log.fold_on(log.base), dict(log.covered), log.covered
     for entry in sorted(log.ledger.entries, key=lambda entry: entry.ts):
-        due: list[Cut] = []
+        # Between cuts where nothing was folded, once is as good as often.
+        is_due = bool(cuts) and cuts[0].ts < entry.ts
         while cuts and cuts[0].ts < entry.ts:
-            due.append(cuts.popleft())
-        if due:
-            crdt, covered = _cut(crdt, due), dict(seqs)
+            cuts.popleft()
+        if is_due:
+            crdt, covered = crdt.collected(), dict(seqs)
         replica = entry.replica or ""
         if replica and entry.seq_last <= covered.get(replica, 0):
             continue
         seqs[replica] = max(seqs.get(replica, 0), entry.seq_last)
         crdt.fold_runs(entry.runs)
-    return (_cut(crdt, cuts), seqs) if cuts else (crdt, covered)
-
-
-def _cut(crdt: WalCrdt, cuts: Sequence[Cut]) -> WalCrdt:
-    """Let go of what cuts say between which nothing was folded: once is as good as often."""
-    for cut in cuts:
-        if cut.is_deletion:
-            rest = WalCrdt()
-            rest.horizon = cut.horizon
-            rest.comes_upto, rest.last_coming = crdt.comes_upto, crdt.last_coming
-            crdt = rest
-    return crdt if cuts[-1].is_deletion else crdt.collected()
+    return (crdt.collected(), seqs) if cuts else (crdt, covered)
 
 
 def _lacked(log: DocumentLog, snapshot: Snapshot) -> dict[Session, int]:
