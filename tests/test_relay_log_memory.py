@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from walstore.relay.frontier import undominated
+from walstore.relay.frontier import told_apart, undominated
 from walstore.relay.log import Event, RelayLog, dominates
 from walstore.relay.memory import MemoryLog
 from walstore.testing.relay_log import RelayLogContract
@@ -56,3 +56,15 @@ def test_the_frontier_is_what_nothing_dominates(events: list[Event], rng: random
     ]
     rng.shuffle(events)
     assert undominated(events) == expected
+
+
+@given(snapshot_events(), st.randoms())
+def test_what_is_dominated_is_so_without_what_it_covers(
+    events: list[Event], rng: random.Random
+) -> None:
+    events = [event._replace(document="a") for event in events]
+    rng.shuffle(events)
+    found = told_apart(events)
+    assert [event.seq for event in found] == sorted(event.seq for event in events)
+    assert undominated(found) == undominated(events)
+    assert not any(event.vc for event in found if event not in undominated(events))

@@ -838,7 +838,7 @@ async def test_nobody_waits_while_it_is_compared_what_snapshots_cover(log: Postg
 
 
 async def test_comparing_may_take_longer_than_a_commit_may_stand_still(log: PostgresLog) -> None:
-    async with log._bootstraps.take() as connection:
+    async with log._comparing.take() as connection:
         shown = await connection.execute("SHOW idle_in_transaction_session_timeout")
         assert await shown.fetchone() == ("10min",)
 
@@ -852,6 +852,21 @@ async def test_what_snapshots_cover_is_held_of_few_documents_at_a_time(log: Post
         assert len((await log.bootstrap(Filter(f"notes/{count}/"))).events) == 16 * count
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
+    assert peaks[1] < 1.5 * peaks[0]
+
+
+async def test_what_a_line_of_snapshots_covers_is_not_held_together(log: PostgresLog) -> None:
+    many = {f"writer {number:05}": 1 for number in range(5_000)}
+    revision, peaks = None, []
+    for number in range(1, 65):
+        new = snapshot(str(number), revision, 0, {**many, "~": number})
+        assert isinstance(await log.put_snapshot(new, NOW_MS), Accepted)
+        revision = new.id
+        if number in (16, 64):
+            tracemalloc.start()
+            assert len(await log.snapshots("notes/a")) == number
+            peaks.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
     assert peaks[1] < 1.5 * peaks[0]
 
 

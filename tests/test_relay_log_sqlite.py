@@ -17,6 +17,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import tracemalloc
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial
@@ -839,6 +840,22 @@ async def test_nobody_waits_while_it_is_compared_what_snapshots_cover(
         assert len(await rows_of(log, "other")) == 1
         assert not task.done()
         await task
+
+
+async def test_what_a_line_of_snapshots_covers_is_not_held_together(path: Path) -> None:
+    many = {f"writer {number:05}": 1 for number in range(5_000)}
+    revision, peaks = None, []
+    async with SqliteLog.open(path) as log:
+        for number in range(1, 33):
+            new = snapshot(str(number), revision, 0, {**many, "~": number})
+            assert isinstance(await log.put_snapshot(new, NOW_MS), Accepted)
+            revision = new.id
+            if number in (4, 32):
+                tracemalloc.start()
+                assert len(await log.snapshots("notes/a")) == number
+                peaks.append(tracemalloc.get_traced_memory()[1])
+                tracemalloc.stop()
+    assert peaks[1] < 1.5 * peaks[0]
 
 
 async def _put_in_each(log: SqliteLog, count: int) -> None:

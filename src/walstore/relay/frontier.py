@@ -16,17 +16,53 @@ from walstore.relay.log import Event, NewSnapshot, covers, dominates
 UNDOMINATED_MAX: Final = 64
 
 
+class Frontier:
+    """The snapshots of one document, told apart as they come, the farthest first.
+
+    What one of them covers is let go of as soon as another one dominates it: so a long line of
+    snapshots takes as much memory as one. It is dominated without that, too.
+    """
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.current: list[Event] = []
+        self._history: list[Event] = []
+
+    def add(self, snapshot: Event) -> None:
+        """Take one that reaches no farther than those before."""
+        if any(dominates(other, snapshot) for other in self.current):
+            self._history.append(bare(snapshot))
+            return
+        beaten = {other.seq for other in self.current if dominates(snapshot, other)}
+        self._history += [bare(other) for other in self.current if other.seq in beaten]
+        self.current = [other for other in self.current if other.seq not in beaten]
+        self.current.append(snapshot)
+
+    def all(self) -> list[Event]:
+        """All of them, by seq."""
+        return sorted([*self.current, *self._history], key=lambda each: each.seq)
+
+
 def undominated(snapshots: Iterable[Event]) -> list[Event]:
     """Those snapshots that no other one of their document dominates, by seq."""
-    frontiers: dict[str, list[Event]] = {}
+    frontiers: dict[str, Frontier] = {}
     # The farthest first: what follows is then mostly dominated by what is there.
-    for snapshot in sorted(snapshots, key=lambda each: (each.ts, each.seq), reverse=True):
-        frontier = frontiers.setdefault(snapshot.document, [])
-        if not any(dominates(other, snapshot) for other in frontier):
-            frontier[:] = [other for other in frontier if not dominates(snapshot, other)]
-            frontier.append(snapshot)
-    found = [snapshot for frontier in frontiers.values() for snapshot in frontier]
+    for snapshot in sorted(snapshots, key=_reach, reverse=True):
+        frontiers.setdefault(snapshot.document, Frontier()).add(snapshot)
+    found = [snapshot for frontier in frontiers.values() for snapshot in frontier.current]
     return sorted(found, key=lambda each: each.seq)
+
+
+def told_apart(snapshots: Iterable[Event]) -> list[Event]:
+    """The snapshots of one document, by seq; what dominated ones cover is left out."""
+    frontier = Frontier()
+    for snapshot in sorted(snapshots, key=_reach, reverse=True):
+        frontier.add(snapshot)
+    return frontier.all()
+
+
+def _reach(snapshot: Event) -> tuple[int, int]:
+    return snapshot.ts, snapshot.seq
 
 
 def bare(snapshot: Event) -> Event:

@@ -323,7 +323,8 @@ class RelayLog(Protocol):
     async def snapshots(self, document: str) -> list[Event]:
         """The snapshots of a document that were not compacted, oldest first.
 
-        Their payloads are given as empty bytes, so that they need not be read.
+        Their payloads are given as empty bytes, so that they need not be read. What those cover
+        that another one dominates is left out: there may be many, of some MiB each.
         """
         ...
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from walstore.canon import canonical_bytes, parse
-from walstore.relay.frontier import bare, undominated
+from walstore.relay.frontier import bare, told_apart, undominated
 from walstore.relay.log import (
     READERS_MAX,
     Accepted,
@@ -184,11 +184,11 @@ class MemoryLog:
     async def snapshots(self, document: str) -> list[Event]:
         """The snapshots of a document that were not compacted, payloads as empty bytes."""
         found = self._documents.get(document, _Document())
-        return [
+        return told_apart(
             event._replace(payload=b"")
             for event in self._at(found.snapshots)
             if event.payload is not None
-        ]
+        )
 
     async def find(
         self, ids: Sequence[str], wanted: Filter, *, payload_bytes_max: int | None = None

@@ -27,7 +27,7 @@ from psycopg import IsolationLevel
 from psycopg.pq import TransactionStatus
 
 from walstore.relay import postgres_queries as queries
-from walstore.relay.frontier import bare, undominated
+from walstore.relay.frontier import Frontier, bare, undominated
 from walstore.relay.log import (
     READERS_MAX,
     Accepted,
@@ -94,10 +94,10 @@ from walstore.relay.postgres_schema import prepare
 # Reads at once. More of them would only wait for each other in the server.
 _READERS = 4
 
-# Bootstraps at once: what they compare is held.
-_BOOTSTRAPS = 2
+# Reads at once of what snapshots cover, which is held and compared.
+_COMPARING = 2
 
-# Snapshots that a bootstrap looks at together: what they cover may be some MiB each.
+# Snapshots that are looked at together: what they cover may be some MiB each.
 _PICKED = 16
 
 # How long a commit whose answer was lost is asked after, and how often.
@@ -132,10 +132,10 @@ class PostgresLog:
             isolation=IsolationLevel.REPEATABLE_READ,
             is_read_only=True,
         )
-        # Apart, because one bootstrap may take as long as thousands of other reads.
-        self._bootstraps = Connections(
+        # Apart, because what snapshots cover may take as long as thousands of other reads.
+        self._comparing = Connections(
             conninfo,
-            count=_BOOTSTRAPS,
+            count=_COMPARING,
             isolation=IsolationLevel.REPEATABLE_READ,
             idle_ms_max=COMPARING_MS_MAX,
             is_read_only=True,
@@ -322,8 +322,16 @@ class PostgresLog:
 
     async def snapshots(self, document: str) -> list[Event]:
         """The snapshots of a document that were not compacted, payloads as empty bytes."""
-        (rows,) = await self._read(Query(queries.SNAPSHOTS, {"document": document}))
-        return await _read_rows(read_bare_event, rows)
+        frontier = Frontier()
+        async with (
+            self._comparing.take() as connection,
+            connection.transaction(),
+            connection.cursor("there", binary=True) as found,
+        ):
+            await found.execute(queries.SNAPSHOTS, {"document": document})
+            while rows := await found.fetchmany(_PICKED):
+                await asyncio.to_thread(_tell_apart, frontier, rows)
+        return frontier.all()
 
     async def find(
         self, ids: Sequence[str], wanted: Filter, *, payload_bytes_max: int | None = None
@@ -387,7 +395,7 @@ class PostgresLog:
         looked: set[str] = set()
         current: dict[int, Event] = {}
         events: list[Event] = []
-        async with self._bootstraps.take() as connection, connection.transaction():
+        async with self._comparing.take() as connection, connection.transaction():
             heads = await connection.execute(queries.HEAD, binary=True)
             (head,) = map(read_head, await heads.fetchall())
             async with connection.cursor("picked", binary=True) as picked:
@@ -546,7 +554,7 @@ class PostgresLog:
         self._is_closed = True
         for listener in list(self._listeners):
             await listener.aclose()
-        for connections in (self._writer, self._keeper, self._readers, self._bootstraps):
+        for connections in (self._writer, self._keeper, self._readers, self._comparing):
             await connections.aclose()
 
 
@@ -592,6 +600,11 @@ async def _current(connection: Connection, documents: Sequence[str]) -> dict[int
             done, there = await asyncio.to_thread(_compared, there, rows)
             current.update(done)
     return current | _bare(there)
+
+
+def _tell_apart(frontier: Frontier, rows: Sequence[Columns]) -> None:
+    for columns in rows:
+        frontier.add(read_bare_event(columns))
 
 
 def _compared(

@@ -36,7 +36,7 @@ LOCK_MS_MAX = 10_000
 # A process that stopped in the middle of a commit must not stop the others for longer.
 IDLE_IN_TRANSACTION_MS_MAX = 10_000
 
-# What is read for a bootstrap is compared in between, and that keeps nobody from anything.
+# What snapshots cover is compared while it is read, and that keeps nobody from anything.
 COMPARING_MS_MAX = 600_000
 
 # What the DSN leaves open. Keepalives and the user timeout end connections whose other side is

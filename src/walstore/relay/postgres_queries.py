@@ -114,7 +114,7 @@ WHERE id = %(id)s AND document = %(document)s AND kind = 'snapshot' AND payload 
 SNAPSHOTS: Final[LiteralString] = f"""
 SELECT {EVENT_COLUMNS_BARE} FROM walstore_events
 WHERE kind = 'snapshot' AND document = %(document)s AND payload IS NOT NULL
-ORDER BY seq
+ORDER BY ts DESC, seq DESC
 """
 
 _WANTED: Final = """

@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Any, Final, TypeVar
 
 from walstore.canon import parse
-from walstore.relay.frontier import bare, undominated
+from walstore.relay.frontier import Frontier, bare
 from walstore.relay.log import (
     Bootstrap,
     DocumentStatus,
@@ -181,9 +181,9 @@ def snapshots(connection: sqlite3.Connection, key: str) -> list[Event]:
     if document is None:
         return []
     rows = connection.execute(
-        f"{_SNAPSHOTS_THERE} WHERE d.number = ? ORDER BY e.seq", (document.number,)
+        f"{_SNAPSHOTS_THERE} WHERE d.number = ? ORDER BY e.ts DESC, e.seq DESC", (document.number,)
     )
-    return [read_event(row, is_there=True) for row in rows]
+    return _told_apart(read_event(row, is_there=True) for row in rows).all()
 
 
 def events_at(connection: sqlite3.Connection, seqs: Sequence[int]) -> list[Event]:
@@ -345,13 +345,24 @@ def bootstrap(
 def _current(connection: sqlite3.Connection, numbers: Sequence[int]) -> Iterator[tuple[int, Event]]:
     """The undominated snapshots of documents, by seq, whatever a filter says: it makes none so."""
     rows = connection.execute(
-        f"{_SNAPSHOTS_THERE} WHERE d.number IN ({marks(numbers)}) ORDER BY d.number", numbers
+        f"""
+        {_SNAPSHOTS_THERE} WHERE d.number IN ({marks(numbers)})
+        ORDER BY d.number, e.ts DESC, e.seq DESC
+        """,
+        numbers,
     )
     there = (read_event(row, is_there=True) for row in rows)
     # What they cover is held of one document at a time.
     for _, snapshots in groupby(there, key=lambda event: event.document):
-        for event in undominated(snapshots):
+        for event in _told_apart(snapshots).current:
             yield event.seq, bare(event)
+
+
+def _told_apart(snapshots: Iterable[Event]) -> Frontier:
+    frontier = Frontier()
+    for each in snapshots:
+        frontier.add(each)
+    return frontier
 
 
 def documents_after(

@@ -497,7 +497,8 @@ class RelayLogContract:
         found = await log.snapshots("notes/a")
         assert [event.id for event in found] == [one.id, three.id]
         assert [event.payload for event in found] == [b"", b""]
-        assert [dict(event.vc) for event in found] == [dict(s.vc) for s in (one, three)]
+        # What is dominated may be listed without what it covers.
+        assert dict(found[-1].vc) == dict(three.vc)
         assert [event.is_deletion for event in found] == [False, True]
         assert [event.accepted_ms for event in found] == [NOW_MS + 1, NOW_MS + 3]
 
