@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from walstore.relay.frontier import UNDOMINATED_MAX, is_crowded
+from walstore.relay.frontier import UNDOMINATED_COUNTS_MAX, UNDOMINATED_MAX, is_crowded
 from walstore.relay.log import Event, NewSnapshot, dominates
 from walstore.relay.retention import (
     CLIENT_POLICY,
@@ -339,3 +339,17 @@ def test_a_document_is_crowded_by_what_nothing_dominates_and_by_nothing_else(rea
     assert not is_crowded(beside, new(w1=1, w2=1))
     # A long line is no crowd.
     assert not is_crowded(line(1000), new(other=1))
+
+
+def test_a_document_is_crowded_by_few_that_count_very_many_sessions() -> None:
+    many = {f"{number}": 1 for number in range(UNDOMINATED_COUNTS_MAX // 4)}
+    beside = [snapshot(f"{n}", n, {**many, f"w{n}": 1}) for n in range(1, 4)]
+
+    def new(**counts: int) -> NewSnapshot:
+        return NewSnapshot("notes/a", None, "new", "a", beside[-1].ts, counts, False, b"{}")
+
+    assert is_crowded(beside, new(**many))
+    assert not is_crowded(beside, new(other=1))
+    assert not is_crowded(beside[1:], new(**many))
+    everything = {f"{number}": 1 for number in range(UNDOMINATED_COUNTS_MAX + 1)}
+    assert not is_crowded(beside, new(**everything, w1=1, w2=1, w3=1))

@@ -15,6 +15,10 @@ from walstore.relay.log import Event, NewSnapshot, covers, dominates
 # Those of honest producers are a line, or a few that were made at the same time.
 UNDOMINATED_MAX: Final = 64
 
+# What these may count together: all of it is held while they are compared, some 100 bytes for each.
+# A dozen of the largest that real sessions make are as many.
+UNDOMINATED_COUNTS_MAX: Final = 2**19
+
 
 class Frontier:
     """The snapshots of one document, told apart as they come, the farthest first.
@@ -72,7 +76,15 @@ def bare(snapshot: Event) -> Event:
 
 def is_crowded(snapshots: Collection[Event], new: NewSnapshot) -> bool:
     """Whether a document has as many that nothing dominates as it may have beside a new one."""
-    if len(snapshots) < UNDOMINATED_MAX:
+    if len(snapshots) < UNDOMINATED_MAX and _counts(snapshots, new) <= UNDOMINATED_COUNTS_MAX:
         return False
     beside = [each for each in snapshots if each.ts > new.upto_ts or not covers(new.vc, each.vc)]
-    return len(undominated(beside)) >= UNDOMINATED_MAX
+    found = undominated(beside)
+    if len(found) >= UNDOMINATED_MAX:
+        return True
+    # One that covers all others is alone, whatever it counts.
+    return bool(found) and _counts(found, new) > UNDOMINATED_COUNTS_MAX
+
+
+def _counts(snapshots: Collection[Event], new: NewSnapshot) -> int:
+    return len(new.vc) + sum([len(each.vc) for each in snapshots])
