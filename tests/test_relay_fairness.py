@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import tracemalloc
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,13 +22,22 @@ from walstore.relay import MemoryLog, Relay
 from walstore.relay.committer import Committer
 from walstore.relay.config import Settings
 from walstore.relay.limits import Limits
-from walstore.relay.log import Accepted, FeedPage, NewElement
+from walstore.relay.log import Accepted, FeedPage, NewElement, NewSnapshot, Removal
 from walstore.relay.metrics import Metrics
 from walstore.relay.peer import Peer
 from walstore.relay.server import _FRAMES_IN_A_ROW
 from walstore.relay.session import frames_in
+from walstore.relay.sqlite import SqliteLog
 from walstore.signed import Identity
-from walstore.wire.frames import Code, EndOfStored, FollowChanges, Presence, Pull, SetPresence
+from walstore.wire.frames import (
+    Code,
+    EndOfStored,
+    FollowChanges,
+    Presence,
+    Pull,
+    Request,
+    SetPresence,
+)
 
 DOCUMENT = "notes/a"
 
@@ -239,6 +250,31 @@ async def test_who_asks_for_many_feeds_is_read_for_page_by_page() -> None:
             assert end.result == {"seq": count, "more": False}
     assert log.most == 1
     assert 0 < log.seqs < count
+
+
+async def test_little_is_held_of_what_snapshots_covered_that_are_gone(tmp_path: Path) -> None:
+    many = {f"writer {number:05}": 1 for number in range(5_000)}
+    ids = [f"{number:064x}" for number in range(64)]
+    async with (
+        SqliteLog.open(tmp_path / "relay.db") as log,
+        Relay.serve(log) as relay,
+        speaking(relay.url, ANNA) as anna,
+    ):
+        for replaced, id in zip([None, *ids], ids, strict=False):
+            new = NewSnapshot(DOCUMENT, replaced, id, "a", 0, {**many, "~": 1}, False, b"{}")
+            assert isinstance(await log.put_snapshot(new, 1), Accepted)
+        await log.compact([Removal(DOCUMENT, ids, 0)])
+        peaks = []
+        for count in (16, 64):
+            tracemalloc.start()
+            await anna.say(Request("ids", tuple(ids[:count]), None, None, None))
+            heard = 0
+            while not str(await anna.socket.recv()).startswith('["EOSE"'):
+                heard += 1
+            assert heard == count
+            peaks.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+    assert peaks[1] < 1.5 * peaks[0]
 
 
 async def test_who_appends_much_lets_others_have_their_turn() -> None:

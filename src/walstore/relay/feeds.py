@@ -65,15 +65,21 @@ class Feeds:
     async def request(self, peer: Peer, frame: Request) -> None:
         """Send events by id: those that are there, then those whose payload is gone."""
         wanted, last = Filter("", frame.documents, frame.authors, frame.kinds), 0
-        gone: list[Event] = []
+        gone: list[str] = []
         for start in range(0, len(frame.ids), _STEP):
             async with peer.turn:
                 events = await self._readable(peer, frame.ids[start : start + _STEP], wanted)
-                gone += [each for each in events if each.payload is None]
+                gone += [each.id for each in events if each.payload is None]
                 last = max(last, *(event.seq for event in events), 0)
                 there = [each for each in events if each.payload is not None]
                 await self._send(peer, frame.ref, there)
-        await self._send(peer, frame.ref, sorted(gone, key=lambda each: each.id))
+        gone.sort()
+        # What they covered may be some MiB each: they are read once more, and not held till then.
+        for start in range(0, len(gone), _STEP):
+            async with peer.turn:
+                events = await self._readable(peer, gone[start : start + _STEP], wanted)
+                some = [each for each in events if each.payload is None]
+                await self._send(peer, frame.ref, sorted(some, key=lambda each: each.id))
         peer.send(EndOfStored(frame.ref, {"seq": last, "more": False}))
 
     async def _readable(self, peer: Peer, ids: Sequence[str], wanted: Filter) -> list[Event]:
