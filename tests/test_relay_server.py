@@ -86,6 +86,7 @@ from walstore.wire.frames import (
     read_relay_frame,
 )
 from walstore.wire.limits import (
+    COUNTS_MAX,
     FRAME_BYTES_MAX,
     SNAPSHOT_PIECE_SIZE,
     SNAPSHOT_VALUES_MAX,
@@ -1109,8 +1110,11 @@ def deletion_without_its_state() -> bytes:
         snapshot_text(
             ANNA, DOCUMENT, upto_ts=5, writer_seq={f"a:{n:0120}": 1 for n in range(40_000)}
         ),
+        snapshot_text(
+            ANNA, DOCUMENT, upto_ts=5, writer_seq={f"{n}": 1 for n in range(COUNTS_MAX + 1)}
+        ),
     ],
-    ids=range(27),
+    ids=range(28),
 )
 async def test_a_snapshot_that_is_not_signed_and_sound_is_not_stored(text: bytes) -> None:
     log = MemoryLog()

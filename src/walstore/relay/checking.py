@@ -20,7 +20,7 @@ from walstore.signed.chain import link
 from walstore.wire.element import has_too_many_values, read_raw_element
 from walstore.wire.envelope import is_counted_writer
 from walstore.wire.frames import Append
-from walstore.wire.limits import COUNTS_BYTES_MAX, SNAPSHOT_VALUES_MAX, TS_MAX
+from walstore.wire.limits import COUNTS_BYTES_MAX, COUNTS_MAX, SNAPSHOT_VALUES_MAX, TS_MAX
 
 
 def check_element(frame: Append) -> NewElement:
@@ -80,6 +80,8 @@ def check_snapshot(order: PutWhole) -> NewSnapshot:
 def _vector_clock(value: object) -> dict[str, int]:
     if not isinstance(value, dict):
         raise MalformedError("snapshot", "`writerSeq` is not an object")
+    if len(value) > COUNTS_MAX:
+        raise MalformedError("snapshot", f"`writerSeq` counts more than {COUNTS_MAX} writers")
     for writer, seq in value.items():
         if not is_counted_writer(writer) or type(seq) is not int or not 1 <= seq <= COUNTER_MAX:
             raise MalformedError("snapshot", "`writerSeq` does not count by writer, from 1")

@@ -40,7 +40,7 @@ from walstore.relay.exchange import ConnectionStatus
 from walstore.relay.feeds import Feeds
 from walstore.relay.following import Following
 from walstore.relay.front import Front
-from walstore.relay.frontier import UNDOMINATED_MAX, is_crowded
+from walstore.relay.frontier import is_crowded
 from walstore.relay.keeper import Keeper
 from walstore.relay.limits import Limits
 from walstore.relay.log import (
@@ -491,7 +491,7 @@ class Relay:
             return
         there = await self.log.snapshots(order.document)
         if await loop.run_in_executor(None, is_crowded, there, snapshot):
-            reason = f"{UNDOMINATED_MAX} snapshots that it does not cover are there"
+            reason = "those that are there, and that it does not cover, are too many or too large"
             peer.send(Refusal(order.ref, Code.TOO_MANY, reason, {}))
             return
         verdict = await self.log.put_snapshot(snapshot, self._now_ms())

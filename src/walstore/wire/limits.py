@@ -82,6 +82,10 @@ SNAPSHOT_VALUES_MAX = 2**23
 # the snapshot, in one message.
 COUNTS_BYTES_MAX = 4 * 2**20
 
+# The same, as a number: as many as fit if they are named by keys. Short names, which only somebody
+# hostile makes up, would take a relay five times the memory.
+COUNTS_MAX = 2**16
+
 # One message of a relay: a page of elements and one that made it pass its size, or such counts.
 FRAME_OF_RELAY_BYTES_MAX = COUNTS_BYTES_MAX + FRAME_BYTES_MAX
 
