@@ -566,6 +566,33 @@ async def test_naming_what_comes_next_after_a_deletion_divides_no_readers(names:
     assert alice.text("body") == there.text("body")
 
 
+@pytest.mark.parametrize("names", ["removes", "goes on from"])
+async def test_naming_what_was_typed_before_a_barrier_divides_no_readers(names: str) -> None:
+    log, store = RiggedLog(), RiggedSnapshots()
+    alice, _ = await written(log, store)
+    carol = await opened(log, CAROL, snapshot_store=store)
+    # Typed, and not in the log yet; those who let go know nothing of it.
+    following = counter_of(carol) + 1
+    carol.insert_text("body", 0, "mine")
+    alice.insert_text("body", 0, "far more than that")
+    await alice.commit()
+    await alice.pull()
+    await alice.snapshot(collect=at_end(alice))
+    await carol.adopt_barrier()
+    hers, his = f"{CAROL.public_key}:{carol.session}", f"{BOB.public_key}:s"
+    run: Run = Remove("body", his, counter_of(alice) + 1, hers, following)
+    if names != "removes":
+        run = Insert("body", his, counter_of(alice) + 1, hers, following, "X")
+    put_in(log, write_packed(BOB, [run]))
+    await carol.pull()
+    await carol.commit()
+    for doc in (alice, carol):
+        await doc.pull()
+    fresh = await opened(log, CAROL, snapshot_store=store)
+    assert state_of(alice) == state_of(carol) == state_of(fresh)
+    assert alice.text("body") == carol.text("body")
+
+
 async def test_what_was_shown_before_a_deletion_can_still_be_edited() -> None:
     log, store = RiggedLog(), RiggedSnapshots()
     alice, bob = await written(log, store)

@@ -861,12 +861,14 @@ class DocumentLog:
     def _is_named_early(self, own: Entry) -> bool:
         """Whether something in the log names what only comes with an own element, or after it.
 
-        What is not there after a deletion was deleted, for all who read the log; but here it was
-        there already. Who is honest names nothing that they have not read.
+        What is not there after a barrier, and is no newer, was let go, for all who read the log;
+        but here it was there already. Who is honest names nothing that they have not read.
         """
-        if self.crdt.horizon < COUNTER_MAX or not own.runs:
+        if not own.runs:
             return False
         replica, counter = own.replica, min(counters_of(run)[0] for run in own.runs)
+        if counter > self.crdt.horizon:
+            return False
         since = takewhile(
             lambda part: (part.author, part.session) != (own.author, own.session),
             reversed(self.ledger.entries.parts),
