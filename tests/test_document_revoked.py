@@ -642,6 +642,23 @@ async def test_a_snapshot_is_not_called_false_for_what_does_not_count_and_cannot
     assert newcomer.snapshot_verdict is SnapshotVerdict.VERIFIED
 
 
+async def test_a_tail_that_lacks_the_first_use_of_a_seq_makes_no_snapshot_false() -> None:
+    # There is no link by which to tell what counts: nobody knows what the second one goes on from.
+    first = typed("a", 1, seq=1, prev=None)
+    again = write_packed(BOB, [Set("title", BOBS, 9, "again")], seq=1, prev="ab" * 32)
+    carols = write_packed(CAROL, [Set("t", f"{CAROL.public_key}:k", 5, 1)], session="k")
+    log, snapshots = logged([first, carols, again]), RiggedSnapshots()
+    counts = await counts_of(log)
+    assert counts == {"s": 1}
+    producer, _ = await reading(log, counts, snapshot_store=snapshots)
+    await producer.snapshot()
+    newcomer, _ = await reading(
+        log, counts, snapshot_store=snapshots, posture="trust-retain-tail", retain_tail_n=2
+    )
+    assert newcomer.snapshot_verdict is SnapshotVerdict.TRUSTED
+    assert newcomer.materialize() == {"body": ["a"], "t": 1}
+
+
 async def test_the_jumps_of_the_revoked_fill_no_memory() -> None:
     count = UNPROVEN_MAX + 10
     jumps = [jump(counter, seq=counter) for counter in range(1, count + 1)]

@@ -148,6 +148,11 @@ class Source:
         counted = counts.get(gap.session or "")
         return isinstance(counted, Counted) and gap.expected <= counted.seq
 
+    def is_told_by_links(self, author: str, session: str | None) -> bool:
+        """Whether nothing but the links in an element is needed to tell if it counts."""
+        counts = self.revoked(author)
+        return counts is None or isinstance(counts.get(session or ""), Counted)
+
     def counted(self, replica: str, seq: int) -> int:
         """How far a replica counts that has been read up to a seq."""
         author, _, session = replica.partition(":")
@@ -528,7 +533,9 @@ async def _retain_below(
     checker.counter = snapshot.ceiling
     entries = checker.read(page).folded
     crdt = checker.fold_on(snapshot.crdt)
-    is_false = _contradicts(entries, snapshot, crdt, is_whole=len(page) < count)
+    # Where seqs alone tell what counts of the revoked, it is what came first: maybe before these.
+    told = [entry for entry in entries if source.is_told_by_links(entry.author, entry.session)]
+    is_false = _contradicts(told, snapshot, crdt, is_whole=len(page) < count)
     return [entry.element for entry in entries], is_false
 
 
