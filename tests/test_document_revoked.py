@@ -659,6 +659,28 @@ async def test_a_tail_that_lacks_the_first_use_of_a_seq_makes_no_snapshot_false(
     assert newcomer.materialize() == {"body": ["a"], "t": 1}
 
 
+async def test_what_counts_of_a_session_from_before_a_deletion_is_told_by_its_seqs() -> None:
+    log, known = RiggedLog(), dict[str, Counts]()
+    options: dict[str, Any] = {"snapshot_store": RiggedSnapshots(), "revoked": known.get}
+    bobs = [await opened(log, BOB, session_nonce=session, **options) for session in "st"]
+    for bob in bobs:
+        bob.set_field("title", "old")
+        await bob.commit()
+    await (await opened(log, ALICE, **options)).delete_document()
+    # Nothing of the other session leads up to this one, and nobody remembers how that ended.
+    bobs[0].set_field("title", "new")
+    await bobs[0].commit()
+    await (await opened(log, ALICE, **options)).snapshot()
+    alice = await opened(log, ALICE, **options)
+    known[BOB.public_key] = alice.counted(BOB.public_key)
+    alice.set_field("done", True)
+    await alice.commit()
+    await alice.snapshot()
+    reader = await opened(log, CAROL, posture="re-derive", **options)
+    assert reader.snapshot_verdict is SnapshotVerdict.VERIFIED
+    assert reader.materialize() == {"done": True, "title": "new"}
+
+
 async def test_the_jumps_of_the_revoked_fill_no_memory() -> None:
     count = UNPROVEN_MAX + 10
     jumps = [jump(counter, seq=counter) for counter in range(1, count + 1)]

@@ -606,7 +606,10 @@ class WalDocument:
         """What was read of an author, for others to go on counting it after they were revoked."""
         self._opened()
         seqs, base = counted_in(self.marks.seqs, author), self._base
-        are_heads_known = base is None or author in base.heads
+        # A deletion names no heads, and what goes on from it only its own.
+        are_heads_known = base is None or (
+            author in base.heads and not any(cut.is_deletion for cut in base.cuts)
+        )
         return counted_by(self._log, author, seqs, are_heads_known=are_heads_known)
 
     def counts_all(self, author: str) -> bool:
