@@ -32,7 +32,7 @@ from walstore.crdt.runs import Insert, Remove, Set
 from walstore.crdt.sequence import RunSequence
 from walstore.document import SnapshotVerdict, WalDocument
 from walstore.document.events import Displaced, Event, Gap, Rejection
-from walstore.document.faults import SnapshotRefusedError
+from walstore.document.faults import ReadOnlyError, SnapshotRefusedError
 from walstore.document.ledger import Entry, Highs
 from walstore.document.log import UNPROVEN_MAX, DocumentLog
 from walstore.document.revoked import (
@@ -679,6 +679,19 @@ async def test_what_counts_of_a_session_from_before_a_deletion_is_told_by_its_se
     reader = await opened(log, CAROL, posture="re-derive", **options)
     assert reader.snapshot_verdict is SnapshotVerdict.VERIFIED
     assert reader.materialize() == {"done": True, "title": "new"}
+
+
+async def test_what_is_no_roll_back_any_more_is_not_raised() -> None:
+    log, snapshots, known = logged(abc()), RiggedSnapshots(), dict[str, Counts]()
+    carol = await opened(log, CAROL, snapshot_store=snapshots, revoked=known.get)
+    alice, _ = await reading(log, {}, snapshot_store=snapshots)
+    await alice.delete_document()
+    # Carol has read more of Bob than counts, and hears of that after the deletion.
+    with pytest.raises(ReadOnlyError):
+        await carol.snapshot()
+    known[BOB.public_key] = {}
+    await carol.reread()
+    assert not carol.is_read_only
 
 
 async def test_the_jumps_of_the_revoked_fill_no_memory() -> None:
