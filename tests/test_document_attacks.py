@@ -57,6 +57,7 @@ from walstore.document import (
     WalDocument,
 )
 from walstore.document.gaps import VOUCHED_MAX
+from walstore.document.quarantine import REJECTIONS_MAX
 from walstore.sealed import ContentKeys, NativeEncryptor, SealContext
 from walstore.signed import Identity
 from walstore.signed.roster import Counts
@@ -913,6 +914,31 @@ async def test_late_keys_make_no_room_for_what_was_before_them() -> None:
     await late.retry_unreadable()
     whole, _ = await read(log, encryptor=keyed(1, 2))
     assert whole.materialize() == late.materialize() == {"title": "later"}
+
+
+async def test_what_counts_after_all_once_a_key_came_keeps_nobody_from_a_snapshot() -> None:
+    log = RiggedLog()
+    put_in(log, write_sealed(BOB, [Set("far", replica(BOB), COUNTER_JUMP_MAX, 1)], epoch=2))
+    above = Set("title", replica(ALICE), 2 * COUNTER_JUMP_MAX, "above")
+    put_in(log, write_sealed(ALICE, [above], epoch=1))
+    early = keyed(1)
+    late, _ = await read(log, encryptor=early, snapshot_store=RiggedSnapshots())
+    assert [each.author for each in late.rejected()] == [ALICE.public_key]
+    early.adopt(ContentKeys(2, {1: bytes([1]) * 32, 2: bytes([2]) * 32}))
+    await late.retry_unreadable()
+    assert late.rejected() == []
+    await late.snapshot()
+
+
+async def test_strangers_have_nothing_of_a_member_signed_away() -> None:
+    log = RiggedLog()
+    put_in(log, write_packed(BOB, [Set("far", replica(BOB), COUNTER_JUMP_MAX + 9, 1)]))
+    reader, _ = await read(log, snapshot_store=RiggedSnapshots())
+    for seq in range(1, REJECTIONS_MAX + 2):
+        put_in(log, write_packed(MALLORY, [Set("x", replica(MALLORY), seq, seq)], seq=seq))
+    with pytest.raises(SnapshotRefusedError, match="a rejected element at ts 1"):
+        await reader.snapshot()
+    assert len(reader.rejected()) == REJECTIONS_MAX + 1
 
 
 # ── hostile writers: gaps and counts ───────────────────────────────────────────────────

@@ -80,6 +80,7 @@ from walstore.document.ports import (
     Transport,
 )
 from walstore.document.publishing import BarrierMovedError, Draft, Producer, obstacles
+from walstore.document.quarantine import Quarantine
 from walstore.document.rejoining import Before, Rejoined, rejoin, settled
 from walstore.document.remaking import Alias, Commit, remake
 from walstore.document.revoked import Revoked, nobody_revoked
@@ -98,9 +99,6 @@ from walstore.wire.envelope import Profile, is_session
 from walstore.wire.limits import TS_MAX
 
 Keys = Collection[str] | Callable[[str], bool]
-
-# Rejected elements that are kept as evidence; past this the oldest are let go.
-REJECTIONS_MAX = 1024
 
 # The texts of versions that are kept, where not all are.
 HISTORY_BYTES_MAX = 16 * 2**20
@@ -258,7 +256,7 @@ class WalDocument:
         self._base: Snapshot | None = None
         self._verdict = SnapshotVerdict.NONE
         self._retained: deque[Element] = deque(maxlen=max(retain_tail_n, 0))
-        self._quarantined: deque[Rejection] = deque(maxlen=REJECTIONS_MAX)
+        self._quarantined = Quarantine(self._source.may_hinder)
         # Noticed and not told yet; told, and not raised yet because the call failed otherwise.
         self._noticed: list[Event] = []
         self._told: list[Event] = []
@@ -425,11 +423,8 @@ class WalDocument:
 
     def _note(self, reading: Reading) -> int:
         """Take in what came of a page; how many elements were folded."""
-        if reading.events:
-            self._noticed += reading.events
-            self._quarantined += [
-                event for event in reading.events if isinstance(event, Rejection) and event.proven
-            ]
+        self._noticed += reading.events
+        self._quarantined.note(reading)
         folded = 0
         for part in reading.folded.parts:
             self._retained += part.newest(self._retained.maxlen or 0)

@@ -28,9 +28,9 @@ from pyspark.sql import functions as sql
 
 from walstore.archive.authority import KEYRING, ROSTER, Authority, Records
 from walstore.document import SnapshotRefusedError, WalDocument
-from walstore.document.document import REJECTIONS_MAX
 from walstore.document.events import NOT_A_WRITER, Rejection
 from walstore.document.ports import SnapshotStore, StoredSnapshot
+from walstore.document.quarantine import REJECTIONS_MAX
 from walstore.errors import UsageError, WalStoreError
 from walstore.net.faults import RelayRefusalError
 from walstore.net.websocket import WebSocketTransport
