@@ -24,6 +24,7 @@ from walstore.archive.folded import integer_of
 from walstore.archive.folder import Folder
 from walstore.archive.memory import MemoryDestination
 from walstore.archive.modes import FoldedTable
+from walstore.archive.policy import Policy
 from walstore.archive.reader import Archive
 from walstore.archive.rows import Window
 from walstore.archive.service import Keeping, NotBegunError
@@ -267,7 +268,9 @@ async def test_a_new_document_is_looked_for_in_the_archive_once(
 ) -> None:
     monkeypatch.setattr(modes, "ROWS_KEPT_MAX", 2)
     monkeypatch.setattr(modes, "NAMES_KEPT_MAX", names_max)
-    world = World("folded", max_churn_records=0)
+    world = World("folded")
+    # To write a base reads everything.
+    world.policy = Policy(max_chain_fraction=0, max_chain_diffs=0)
     world.place = place = CountingDestination("here")
     engine, reads = world.engine(), list[int]()
     await engine.run_once()

@@ -24,7 +24,11 @@ TRIGGERS = (
     "max_diff_fraction",
     "max_churn_records",
     "max_churn_fraction",
+    "max_chain_fraction",
+    "max_chain_diffs",
 )
+# No base for the length of the chain, as everything else is off unless it is asked for.
+CHAIN_OFF: dict[str, Any] = {"max_chain_fraction": 0, "max_chain_diffs": 0}
 QUIET = Measures(age_ms=300_000, diff_bytes=0, base_bytes=1_000_000, churn=0, rows=1_000)
 
 DIFF = Decision(is_base=False, trigger=None)
@@ -89,17 +93,88 @@ def test_a_clock_that_was_set_back_is_below_every_floor() -> None:
 def test_the_first_trigger_is_named() -> None:
     reaching: dict[str, Any] = {"max_interval_ms": 1, "max_diff_bytes": 1, "max_churn_records": 1}
     reaching |= {"max_diff_fraction": 0.1, "max_churn_fraction": 0.1}
-    everything = Measures(10**9, 10**9, 1, 10**9, 1)
+    everything = Measures(10**9, 10**9, 1, 10**9, 1, True, 10**9, 10**6, 1, 1)
     for trigger in TRIGGERS:
         assert decide(Policy(**reaching), everything) == base_by(trigger)
         reaching = {key: value for key, value in reaching.items() if not key.startswith(trigger)}
+        if trigger in CHAIN_OFF:
+            reaching[trigger] = 0
     assert decide(Policy(**reaching), everything) == DIFF
 
 
 def test_with_everything_off_there_are_diffs_for_ever() -> None:
-    everything = Measures(10**15, 10**15, 1, 10**15, 1)
-    for policy in (Policy(), Policy.read({})):
+    everything = Measures(10**15, 10**15, 1, 10**15, 1, True, 10**9, 10**15, 1, 1)
+    for policy in (Policy(**CHAIN_OFF), Policy.read(CHAIN_OFF)):
         assert decide(policy, everything) == DIFF
+
+
+# ── the length of the chain ────────────────────────────────────────────────────────────
+
+# A base of a thousand rows, and sixteen diffs since that take half as much.
+LONG = QUIET._replace(chain_diffs=16, chain_bytes=500_000, stored_bytes=1_000_000, base_rows=1_000)
+
+
+def test_a_base_is_due_without_any_setting_once_the_diffs_are_worth_it() -> None:
+    for policy in (Policy(), Policy.read({}), Policy(max_interval_ms=10**9)):
+        assert decide(policy, LONG) == base_by("max_chain_fraction")
+        assert decide(policy, LONG._replace(chain_diffs=15)) == DIFF
+        assert decide(policy, LONG._replace(chain_bytes=499_999)) == DIFF
+
+
+def test_the_share_is_one_of_what_a_base_would_take_now() -> None:
+    # Half of it is new: to write it again takes twice what was written since.
+    grown = LONG._replace(rows=2_000)
+    assert decide(Policy(), grown._replace(chain_bytes=999_999)) == DIFF
+    assert decide(Policy(), grown._replace(chain_bytes=1_000_000)).is_base
+    shrunk = LONG._replace(rows=100)
+    assert decide(Policy(), shrunk._replace(chain_bytes=49_999)) == DIFF
+    assert decide(Policy(), shrunk._replace(chain_bytes=50_000)).is_base
+    # However many rows there are, a base takes no more than all that is there.
+    many = LONG._replace(rows=10**9, chain_bytes=1_000_000)
+    assert decide(Policy(), many).is_base
+
+
+def test_a_base_of_nothing_is_due_once_there_are_some_diffs() -> None:
+    empty = Measures(0, 10, 0, 0, 0, chain_diffs=16, chain_bytes=10)
+    assert decide(Policy(), empty) == base_by("max_chain_fraction")
+    assert decide(Policy(), empty._replace(rows=-3, base_rows=5, stored_bytes=9)).is_base
+    assert decide(Policy(), empty._replace(chain_diffs=15)) == DIFF
+
+
+def test_there_are_never_more_diffs_than_the_limit() -> None:
+    small = LONG._replace(chain_bytes=1, chain_diffs=999)
+    assert decide(Policy(), small) == DIFF
+    assert decide(Policy(), small._replace(chain_diffs=1000)) == base_by("max_chain_diffs")
+    assert decide(Policy(max_chain_diffs=7), small._replace(chain_diffs=7)).is_base
+
+
+def test_a_base_that_memory_may_not_hold_is_not_due_for_the_length_of_the_chain() -> None:
+    too_large = Decision(is_base=False, trigger="max_chain_part_bytes")
+    large = LONG._replace(stored_bytes=2**30, chain_bytes=2**30, parts=4)
+    assert decide(Policy(), large) == base_by("max_chain_fraction")
+    assert decide(Policy(), large._replace(parts=3)) == too_large
+    assert decide(Policy(), large._replace(parts=1, chain_bytes=1, chain_diffs=1000)) == too_large
+    assert decide(Policy(), large._replace(parts=1, chain_diffs=15)) == DIFF
+    assert decide(Policy(max_chain_part_bytes=0), large._replace(parts=1)).is_base
+    # What was asked for is written all the same.
+    asked = Policy(max_churn_records=7)
+    assert decide(asked, large._replace(parts=1, churn=7)) == base_by("max_churn_records")
+
+
+def test_each_rule_for_the_chain_can_be_set_or_switched_off() -> None:
+    quarter = LONG._replace(chain_bytes=250_000)
+    assert decide(Policy(max_chain_fraction=0.25), quarter) == base_by("max_chain_fraction")
+    assert decide(Policy(min_chain_diffs=17), LONG) == DIFF
+    assert decide(Policy(min_chain_diffs=0), LONG._replace(chain_diffs=1)).is_base
+    longest = LONG._replace(chain_diffs=10**6)
+    assert decide(Policy.read({"max_chain_diffs": 0, "max_chain_fraction": 0}), longest) == DIFF
+    assert decide(Policy.read({"max_chain_fraction": 0}), longest) == base_by("max_chain_diffs")
+    assert decide(Policy(min_interval_ms=300_001), longest) == FLOOR
+    # An empty window adds nothing to the chain.
+    assert decide(Policy(min_chain_diffs=0), LONG._replace(chain_diffs=0)) == DIFF
+
+
+# ── what there is nothing of ───────────────────────────────────────────────────────────
 
 
 def test_without_a_floor_there_is_none() -> None:
@@ -185,6 +260,10 @@ BAD_SETTINGS: dict[str, list[object]] = {
     "max_diff_fraction": [0, 0.0, -0.5, "0.25", True, []],
     "max_churn_fraction": [0, -1, float("nan"), float("inf"), float("-inf"), 10**400, {}],
     "quiet_bases": [0, 1, "yes", None],
+    "min_chain_diffs": [-1, 1.5, "16", None, True],
+    "max_chain_diffs": [-1, 0.5, "1000", None, False],
+    "max_chain_part_bytes": [-1, 0.5, "512MiB", None],
+    "max_chain_fraction": [-0.5, "0.5", None, True, False, float("nan"), float("inf"), []],
     "min_intervall": ["5m"],
     "min_interval_ms": [5],
     "MIN_INTERVAL": ["5m"],

@@ -37,7 +37,7 @@ from walstore.archive.orphans import GRACE_MS, collect_orphans
 from walstore.archive.places import MovedError
 from walstore.archive.policy import Policy
 from walstore.archive.reader import Archive
-from walstore.archive.rows import Window
+from walstore.archive.rows import Action, Row, RowChange, Window
 from walstore.archive.writer import OtherTableError, Writer
 from walstore.errors import UsageError
 
@@ -100,6 +100,106 @@ async def test_the_trigger_of_a_base_is_named(place: Destination, source: Source
     committed = await written.commit(source.window(written.head))
     assert committed is not None
     assert committed.trigger == "max_interval"
+
+
+async def bytes_written(policy: Policy, source: Source) -> tuple[int, list[int], Manifest]:
+    """What artifacts take if each event is committed alone, how many diffs they follow on, and
+    what they are."""
+    place = MemoryDestination("here")
+    written = await opened([place], policy=policy)
+    for to in range(1, len(source.events) + 1):
+        await written.commit(source.window(written.head, to))
+    manifest = written.manifest
+    assert manifest is not None
+    assert await rows_of(place) == source.rows()
+    sizes = sum(each.stored_bytes for each in manifest.artifacts)
+    bases = [at for at, each in enumerate(manifest.artifacts) if each.is_base]
+    ends = [*bases[1:], len(manifest.artifacts)]
+    return sizes, [end - base - 1 for base, end in zip(bases, ends, strict=True)], manifest
+
+
+def steady() -> Source:
+    """Thirty rows that change over and over."""
+    source = Source()
+    for id in range(30):
+        source.put("red", id)
+    for step in range(250):
+        old = source.events[step]
+        assert old.new is not None
+        new: Row = {**old.new, "value": step}
+        source.events.append(RowChange(Action.UPDATE, old.key, old.new, new))
+    return source
+
+
+def growing() -> Source:
+    """A row more with each event."""
+    source = Source()
+    for id in range(280):
+        source.put("red", id)
+    return source
+
+
+@pytest.mark.parametrize("happened", [steady, growing])
+async def test_bases_are_due_by_themselves_and_cost_twice_the_diffs_at_most(
+    happened: Callable[[], Source],
+) -> None:
+    source = happened()
+    off = Policy(max_chain_fraction=0, max_chain_diffs=0)
+    least, (longest,), _ = await bytes_written(off, source)
+    assert longest == len(source.events) - 1
+    size, lengths, manifest = await bytes_written(Policy(), source)
+    assert len(lengths) > 3
+    assert size < 3.1 * least
+    # Whoever begins anew reads no more of diffs than of the base, about.
+    for base in (each for each in manifest.artifacts if each.is_base):
+        diffs = [each for each in manifest.artifacts if each.epoch == base.epoch][1:]
+        if len(diffs) >= 16:
+            assert sum(each.stored_bytes for each in diffs) <= 1.1 * base.stored_bytes
+
+
+async def test_a_chain_of_small_diffs_ends_at_its_limit(place: Destination) -> None:
+    source = Source()
+    for id in range(500):
+        source.put("red", id)
+    written = await opened([place], policy=Policy(max_chain_diffs=20))
+    await written.commit(source.window(0))
+    triggers = []
+    for id in range(40):
+        source.put("blue", id)
+        committed = await written.commit(source.window(written.head))
+        assert committed is not None
+        triggers.append(committed.trigger)
+        # What finds nothing new changes nothing.
+        assert await written.commit(source.window(written.head)) is None
+    assert [at for at, each in enumerate(triggers, 1) if each == "max_chain_diffs"] == [20, 40]
+    assert await rows_of(place) == source.rows()
+
+
+async def test_a_chain_of_which_no_base_can_be_held_is_told_once(
+    place: Destination, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = Source()
+    written = await opened([place], policy=Policy(max_chain_part_bytes=100))
+    for id in range(20):
+        source.put("red", id)
+        await written.commit(source.window(written.head))
+    assert written.manifest is not None
+    assert len(written.manifest.diffs) == 19
+    assert caplog.text.count("snapshot.max_chain_part_bytes") == 1
+
+
+async def test_a_small_archive_with_few_diffs_gets_no_base(place: Destination) -> None:
+    source = Source()
+    written = await opened([place])
+    for id in range(16):
+        source.put("red", id)
+        committed = await written.commit(source.window(written.head))
+        assert committed is not None
+        assert committed.artifact.is_base == (id == 0)
+    source.put("red", 16)
+    committed = await written.commit(source.window(written.head))
+    assert committed is not None
+    assert committed.trigger == "max_chain_fraction"
 
 
 async def test_nothing_new_is_nothing_written(place: Destination, source: Source) -> None:

@@ -115,6 +115,11 @@ class Artifact:
         for parts in self.formats.values():
             yield from parts
 
+    @property
+    def stored_bytes(self) -> int:
+        """How large it is, in all formats."""
+        return sum(part.size_bytes for part in self.objects)
+
     def size_bytes(self, format_id: str) -> int:
         """How large it is in a format; 0 if it is not there in it."""
         return sum(part.size_bytes for part in self.formats.get(format_id, ()))
@@ -171,13 +176,14 @@ class Manifest:
         return tuple(each for each in self.artifacts if each.epoch == self.epoch)
 
     @property
+    def diffs(self) -> tuple[Artifact, ...]:
+        """The diffs since the last base."""
+        return tuple(each for each in self.chain if not each.is_base)
+
+    @property
     def churn(self) -> int:
         """How many events the diffs since the last base stand for; changes, where nobody said."""
-        return sum(
-            each.count if each.churn is None else each.churn
-            for each in self.chain
-            if not each.is_base
-        )
+        return sum(each.count if each.churn is None else each.churn for each in self.diffs)
 
     @property
     def rows(self) -> int:

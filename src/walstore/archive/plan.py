@@ -44,7 +44,7 @@ def plan(manifest: Manifest, place: Place | None = None) -> Plan | None:
     base = manifest.newest_base
     if base is None:
         return None
-    diffs = tuple(each for each in manifest.chain if not each.is_base)
+    diffs = manifest.diffs
     head = Place(manifest.epoch, manifest.head_position)
     if place is not None and place.epoch == manifest.epoch:
         ends = [each.to_position for each in manifest.chain]

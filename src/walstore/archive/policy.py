@@ -9,9 +9,17 @@
       max_diff_fraction      the same, as a share of the base's size
       max_churn_records      the events since the base
       max_churn_fraction     the same, as a share of the rows there are now
+      max_chain_fraction     the size of all diffs since the base, as a share of what a base would
+                             take now; from `min_chain_diffs` diffs on
+      max_chain_diffs        how many diffs there are since the base, whatever is in them
 
-- A trigger that is left out is off, and so is a number or a time of 0; with all of them off there
-  are diffs for ever. A share of nothing is no trigger.
+- The last two are on unless they are switched off; of the others one that is left out is off. A
+  number or a time of 0 is off, too; with all of them off there are diffs for ever. A share of
+  nothing is no trigger.
+- For these two no base is written of which a part would be above `max_chain_part_bytes`, with its
+  diffs: it is held in memory about twice, and whoever has less would be killed again and again.
+- A base of which the diffs since the last one are half takes no more than twice what they took: all
+  that is written is at most three times the diffs, however large a table becomes.
 - A table that has not moved since its base gets no other for its age, unless `quiet_bases` says so.
 - What a base is asked for is not for this file: the first one, and one by hand, ignore all of it.
 """
@@ -27,7 +35,28 @@ from typing import NamedTuple
 from walstore.canon import INTEGER_MAX
 from walstore.errors import UsageError
 
+# Up to so many diffs are read in the time of a few hundred rows, and whoever follows would have to
+# replace all that they have more often.
+MIN_CHAIN_DIFFS = 16
+
+# To read so many takes as long as to write a base of one or two GiB: a tenth of a second from a
+# disk, half a minute from an object store. With a diff every 30 seconds it is eight hours.
+MAX_CHAIN_DIFFS = 1000
+
+MAX_CHAIN_FRACTION = 0.5
+
+MAX_CHAIN_PART_BYTES = 512 * 2**20
+
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_COUNTS = (
+    "min_interval_ms",
+    "max_interval_ms",
+    "max_diff_bytes",
+    "max_churn_records",
+    "min_chain_diffs",
+    "max_chain_diffs",
+    "max_chain_part_bytes",
+)
 _DURATION = re.compile(r"(?P<count>[0-9]{1,9})(?P<unit>ms|s|m|h|d)")
 
 
@@ -55,6 +84,11 @@ class Measures(NamedTuple):
         churn: How many events there were since that base, with this window.
         rows: How many rows the table has now.
         has_moved: Whether anything has happened since that base.
+        chain_diffs: How many diffs there are since that base, with this window; 0 if it is empty.
+        chain_bytes: The size of those diffs, in all formats; of this window in the first.
+        stored_bytes: The size of that base, in all formats.
+        base_rows: How many rows it has.
+        parts: How many parts it has.
     """
 
     age_ms: int
@@ -63,6 +97,19 @@ class Measures(NamedTuple):
     churn: int
     rows: int
     has_moved: bool = True
+    chain_diffs: int = 0
+    chain_bytes: int = 0
+    stored_bytes: int = 0
+    base_rows: int = 0
+    parts: int = 1
+
+    @property
+    def next_bytes(self) -> int:
+        """About what a base would take now: as its rows are more or fewer, or all that there is."""
+        most = self.stored_bytes + self.chain_bytes
+        if self.base_rows <= 0:
+            return most
+        return min(self.stored_bytes * max(self.rows, 0) // self.base_rows, most)
 
 
 class Decision(NamedTuple):
@@ -70,8 +117,8 @@ class Decision(NamedTuple):
 
     Attributes:
         is_base: Whether it is.
-        trigger: The first trigger that was reached, or the floor that kept one from being looked
-            at; None if there was none.
+        trigger: The first trigger that was reached, or what kept one from being looked at: the
+            floor, or `max_chain_part_bytes`; None if there was none.
     """
 
     is_base: bool
@@ -93,10 +140,16 @@ class Policy:
     max_churn_records: int = 0
     max_churn_fraction: float | None = None
     quiet_bases: bool = False
+    min_chain_diffs: int = MIN_CHAIN_DIFFS
+    max_chain_fraction: float = MAX_CHAIN_FRACTION
+    max_chain_diffs: int = MAX_CHAIN_DIFFS
+    max_chain_part_bytes: int = MAX_CHAIN_PART_BYTES
 
     def __post_init__(self) -> None:
-        for key in ("min_interval_ms", "max_interval_ms", "max_diff_bytes", "max_churn_records"):
+        for key in _COUNTS:
             _check_count(_setting(key), getattr(self, key))
+        if self.max_chain_fraction != 0 or type(self.max_chain_fraction) is bool:
+            _check_fraction("max_chain_fraction", self.max_chain_fraction, off="0")
         for key in ("max_diff_fraction", "max_churn_fraction"):
             _check_fraction(key, getattr(self, key))
         if type(self.quiet_bases) is not bool:
@@ -135,6 +188,18 @@ def decide(policy: Policy, now: Measures) -> Decision:
         "max_churn_fraction": _is_share(now.churn, policy.max_churn_fraction, now.rows),
     }
     trigger = next((name for name, is_reached in reached.items() if is_reached), None)
+    return _decide_by_chain(policy, now) if trigger is None else Decision(True, trigger)
+
+
+def _decide_by_chain(policy: Policy, now: Measures) -> Decision:
+    trigger = None
+    if _is_long(policy, now):
+        trigger = "max_chain_fraction"
+    elif _reaches(now.chain_diffs, policy.max_chain_diffs):
+        trigger = "max_chain_diffs"
+    held_bytes = (now.stored_bytes + now.chain_bytes) // now.parts
+    if trigger is not None and 0 < policy.max_chain_part_bytes < held_bytes:
+        return Decision(is_base=False, trigger="max_chain_part_bytes")
     return Decision(trigger is not None, trigger)
 
 
@@ -164,6 +229,14 @@ def _reaches(value: int, limit: int) -> bool:
     return 0 < limit <= value
 
 
+def _is_long(policy: Policy, now: Measures) -> bool:
+    """Whether the diffs are worth a base; a table that is empty by now has one for nothing."""
+    fraction = policy.max_chain_fraction
+    if not fraction or now.chain_diffs < max(policy.min_chain_diffs, 1):
+        return False
+    return now.next_bytes == 0 or _is_share(now.chain_bytes, fraction, now.next_bytes)
+
+
 def _is_share(value: int, fraction: float | None, whole: int) -> bool:
     if fraction is None or whole <= 0:
         return False
@@ -189,10 +262,11 @@ def _check_count(key: str, value: object) -> None:
         raise PolicyError(key, f"is {value!r}, and not a whole number that is 0 or more")
 
 
-def _check_fraction(key: str, value: object) -> None:
+def _check_fraction(key: str, value: object, *, off: str | None = None) -> None:
     match value:
-        case None:
+        case None if off is None:
             return
         case int() | float() if type(value) is not bool and 0 < value <= INTEGER_MAX:
             return
-    raise PolicyError(key, f"is {value!r}, and not a number above 0; leave it out for none")
+    way = "leave it out" if off is None else f"say {off}"
+    raise PolicyError(key, f"is {value!r}, and not a number above 0; {way} for none")

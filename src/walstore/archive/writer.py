@@ -173,6 +173,7 @@ class Writer:
         # What an archive begins with, until it is opened anew: the same bytes at each try, so that
         # one whose answer was lost is not taken for somebody else's.
         self._beginning = table.new_manifest(now_ms(), first_epoch=1)
+        self._has_warned = False
         self._lock = anyio.Lock()
 
     @property
@@ -314,6 +315,13 @@ class Writer:
         if is_base_wanted or before.newest_base is None:
             return await self._with_base(before, work, measured), None
         decision = self._decide(before, measured)
+        if decision.trigger == "max_chain_part_bytes" and not self._has_warned:
+            self._has_warned = True
+            _logger.warning(
+                "%s: the chain is long, and a part of a base would be above"
+                " snapshot.max_chain_part_bytes: there are diffs for ever",
+                self.table.name,
+            )
         if decision.is_base:
             return await self._with_base(before, work, measured), decision.trigger
         if not measured.changes:
@@ -321,7 +329,7 @@ class Writer:
         return await self._with_diff(before, work, measured, spot), None
 
     def _decide(self, before: Manifest, measured: Measured) -> Decision:
-        base = before.newest_base
+        base, diffs = before.newest_base, before.diffs
         assert base is not None
         return decide(
             self._policy,
@@ -332,6 +340,12 @@ class Writer:
                 churn=before.churn + measured.churn,
                 rows=before.rows + measured.net_rows,
                 has_moved=bool(measured.changes) or before.head_position > base.to_position,
+                # What finds nothing new changes nothing.
+                chain_diffs=len(diffs) + 1 if measured.changes else 0,
+                chain_bytes=sum(each.stored_bytes for each in diffs) + measured.diff_bytes,
+                stored_bytes=base.stored_bytes,
+                base_rows=base.count,
+                parts=before.parts,
             ),
         )
 

@@ -57,7 +57,9 @@ def parser_of(command: str) -> ArgumentParser:
         description="Archive the documents of a relay: a base, then what changes, until told to"
         " stop. SIGTERM and Ctrl-C write what is left first.",
         epilog=f"The configuration may also be named by {CONFIG_VARIABLE}, and every setting given"
-        " as WALSTORE_ARCHIVE_SECTION_NAME.",
+        " as WALSTORE_ARCHIVE_SECTION_NAME. A base is due when the diffs since the last one take"
+        " half of what it would, or are too many: --set snapshot.max_chain_fraction=… and"
+        " snapshot.max_chain_diffs=…, with 0 for none.",
     )
     parser.add_argument("--config", help="the TOML file that says what to archive, and where to")
     parser.add_argument(

@@ -64,7 +64,8 @@ def _parser() -> ArgumentParser:
         prog="walstore spark archive",
         description="Archive the documents of a relay on Spark: the same archive as `walstore"
         " archive run` writes, byte for byte.",
-        epilog=f"The configuration may also be named by {CONFIG_VARIABLE}.",
+        epilog=f"The configuration may also be named by {CONFIG_VARIABLE}. When a base is due is"
+        " said by `walstore archive run --help`.",
     )
     parser.add_argument("--config", help="the TOML file that says what to archive, and where to")
     parser.add_argument("--set", action="append", default=[], metavar="section.name=value")
