@@ -305,9 +305,27 @@ async def test_a_writer_of_whom_nothing_is_left_is_missed_all_the_same() -> None
         rows = [row async for row in world.archive.rows()]
         assert [row["kind"] for row in rows] == ["element", "element", "snapshot"]
         with pytest.raises(NoPastError, match="elements are missing"):
-            await archived_elements(world.archive, KEY, floor=1, is_producer=MEMBERS.__contains__)
+            await archived_elements(
+                world.archive, KEY, floor=1, is_producer=MEMBERS.__contains__, may_lack=True
+            )
         # What others have signed says nothing of what there was.
-        assert len(await archived_elements(world.archive, KEY, floor=1)) == 2
+        assert len(await archived_elements(world.archive, KEY, floor=1, may_lack=True)) == 2
+
+
+@pytest.mark.parametrize("role", [[CAROL.public_key], None])
+async def test_an_archive_that_has_missed_events_is_no_past(role: list[str] | None) -> None:
+    async with a_world() as world:
+        async with WebSocketTransport(world.relay.url, identity=BOB, backoff=HASTE) as peer:
+            bob = await world.document(peer).open()
+            bob.set_field("title", "Bob's")
+            await bob.commit()
+        await world.write("one ", "two ")
+        # The feed begins above Bob's element, and nobody whose word counts has told of that.
+        await world.log.trim(2)
+        await world.keep()
+        assert (await world.archive.manifest()).gap_upto == 1
+        await world.prune()
+        assert "events up to 1 may be missing" in await refused(world, snapshot_role=role)
 
 
 @pytest.mark.parametrize("role", [MEMBERS, None])

@@ -8,9 +8,9 @@
 - `ArchivedSnapshots` does the same with a folded archive, whose states are signed snapshots. They
   are believed if whoever folded them holds the snapshot role.
 - The archive is believed in nothing but what can be checked: it has to be of the same relay, reach
-  what the relay still has, and have what the snapshots by the role in it stood for; each element
-  proves itself, there and once more in the document. If anything is wrong the relay's own answer
-  stands, and nothing of the archive was used.
+  what the relay still has, know of no events that it has missed, and have what the snapshots by the
+  role in it stood for; each element proves itself, there and once more in the document. If anything
+  is wrong the relay's own answer stands, and nothing of the archive was used.
 - Gaps are for the document to tell: it knows who may write. Here anybody could leave one.
 """
 
@@ -78,6 +78,7 @@ async def archived_elements(
     floor: int,
     relay_id: str | None = None,
     is_producer: Callable[[str], bool] | None = None,
+    may_lack: bool = False,
 ) -> list[RawElement]:
     """All elements of a document that a sealed archive holds, checked, in order.
 
@@ -87,12 +88,13 @@ async def archived_elements(
         floor: The `ts` that they have to reach.
         relay_id: The relay that they have to be from; None if any will do.
         is_producer: Whose snapshots tell what has to be there; nobody's, if left out.
+        may_lack: Whether an archive will do that has missed events, of whichever document.
 
     Raises:
         NoPastError: Some are missing or are not what they say, or it is another archive.
         WalStoreError: The archive cannot be read.
     """
-    rows = await _rows_of(archive, document, "sealed", relay_id)
+    rows = await _rows_of(archive, document, "sealed", relay_id, may_lack=may_lack)
     elements = await run_sync(_checked, document, rows, is_producer or _is_nobody)
     if not elements:
         raise NoPastError(document, "it has no element of it")
@@ -117,7 +119,7 @@ async def archived_state(
 
 
 async def _rows_of(
-    archive: Archive, document: str, mode: str, relay_id: str | None
+    archive: Archive, document: str, mode: str, relay_id: str | None, *, may_lack: bool = False
 ) -> Iterable[Row]:
     for attempt in range(_READS_MAX):
         manifest = await archive.manifest()
@@ -125,6 +127,8 @@ async def _rows_of(
             raise NoPastError(document, f"it is {manifest.mode}, not {mode}")
         if relay_id is not None and manifest.source not in (None, relay_id):
             raise NoPastError(document, "it is of another relay")
+        if manifest.gap_upto and not may_lack:
+            raise NoPastError(document, f"events up to {manifest.gap_upto} may be missing in it")
         way = plan(manifest)
         if way is None:
             raise NotReachedError(None)

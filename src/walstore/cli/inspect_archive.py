@@ -43,7 +43,9 @@ class ArchivePlace(StillPlace):
                 raise CheckpointTooOldError(self.floor)
             return []
         if self._elements is None:
-            self._elements = await archived_elements(self._archive, document_key, floor=0)
+            self._elements = await archived_elements(
+                self._archive, document_key, floor=0, may_lack=True
+            )
         above = [each for each in self._elements if each.ts > checkpoint]
         return above[:PULL_ELEMENTS_MAX]
 
