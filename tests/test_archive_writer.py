@@ -22,7 +22,7 @@ from tests.archive_tables import (
     table,
     writer,
 )
-from walstore.archive import orphans
+from walstore.archive import orphans, places
 from walstore.archive.artifacts import Encoded, Spot, encode_diff, put_part
 from walstore.archive.destination import Destination, DestinationError, Found, Stored
 from walstore.archive.follow import Follower, Replaced
@@ -458,6 +458,29 @@ async def test_a_new_place_that_fails_again_and_again_gets_everything_in_the_end
     assert heads == sorted(set(heads))
     copy.left = 25
     await opened([place, copy])
+    assert await objects_of(copy) == await objects_of(place)
+
+
+async def test_a_copy_that_takes_long_is_brought_up_over_many_commits(
+    place: Destination, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, copy = Source(), MemoryDestination("there")
+    written = await opened([place])
+    for id in range(20):
+        source.put("red", id)
+        await written.commit(source.window(written.head))
+    # As if the first object of it had taken all the time that there is.
+    monkeypatch.setattr(places, "BRING_UP_S_MAX", 0.0)
+    written = await opened([place, copy])
+    assert (await Archive(copy, PREFIX).manifest()).head_position == 1
+    source.put("red", 20)
+    assert await written.commit(source.window(20)) is not None
+    assert (await Archive(copy, PREFIX).manifest()).head_position == 2
+    # Whoever begins anew goes on from there, and also if nothing more happens.
+    written = await opened([place, copy])
+    for behind in range(18):
+        assert await rows_of(copy) == source.rows(3 + behind)
+        assert await written.commit(source.window(21)) is None
     assert await objects_of(copy) == await objects_of(place)
 
 

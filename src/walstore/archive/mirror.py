@@ -7,11 +7,14 @@
   left who was killed, and about to be collected as an orphan.
 - One that is far behind is brought up in steps, each with a manifest that names what has come so
   far: whoever fails or is killed goes on from there, and nothing waits to be named until it is an
-  orphan. After each step the place holds what the first place was once.
+  orphan. After each step the place holds what the first place was once. Whoever has no more time
+  goes on later: each time it comes further by an artifact at least.
 - A place that holds something else is left alone, and named: two writers, or two archives.
 """
 
 from __future__ import annotations
+
+import anyio
 
 from walstore.archive.artifacts import key_of_part, read_object
 from walstore.archive.destination import Destination
@@ -41,9 +44,15 @@ class DivergedError(StorageError):
 
 
 async def mirror(
-    first: Destination, other: Destination, *, prefix: str, manifest: Manifest, body: bytes
-) -> None:
-    """Bring a place up to the first one.
+    first: Destination,
+    other: Destination,
+    *,
+    prefix: str,
+    manifest: Manifest,
+    body: bytes,
+    ends_at: float,
+) -> bool:
+    """Bring a place up to the first one; whether it is.
 
     Args:
         first: Where everything is.
@@ -51,6 +60,7 @@ async def mirror(
         prefix: The archive's.
         manifest: The first place's.
         body: Its bytes.
+        ends_at: When to leave the rest for later, by the clock of the event loop.
 
     Raises:
         DivergedError: The other one holds something else.
@@ -64,20 +74,24 @@ async def mirror(
     named: set[str] = set()
     if found is not None:
         if found.body == body:
-            return
+            return True
         theirs = read_manifest(found.body)
         _check_ancestor(other.name, theirs, manifest)
         named = names(theirs, prefix)
     revision, unnamed = None if found is None else found.revision, 0
     for count, artifact in enumerate(manifest.artifacts):
-        if unnamed >= _STEP_OBJECTS:
+        is_over = unnamed > 0 and anyio.current_time() >= ends_at
+        if unnamed >= _STEP_OBJECTS or is_over:
             step = write_manifest(manifest.as_of(count))
             revision, unnamed = await other.put_if(key, step, revision), 0
+        if is_over:
+            return False
         for part in artifact.objects:
             if (own := key_of_part(prefix, part)) not in named:
                 await other.put(own, await read_object(first, prefix, part))
                 unnamed += 1
     await other.put_if(key, body, revision)
+    return True
 
 
 def _check_ancestor(name: str, theirs: Manifest, ours: Manifest) -> None:

@@ -2,7 +2,8 @@
 
 - What the first place holds is the archive. Replacing its manifest is the commit; the others
   follow. One that fails holds nobody up, and is brought up to it around the next commit; nor does
-  one that cannot be brought up, because the first place has lost an object that it lacks.
+  one that cannot be brought up, because the first place has lost an object that it lacks. What
+  takes long is spread over many commits.
 - An archive begins only where no place has one. If another place does and the first does not, the
   first was lost, and what the other holds may be all that there is.
 - An answer that is lost is looked up: if what is there is what was to be written, it was written.
@@ -11,8 +12,11 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+import anyio
 
 from walstore.archive.artifacts import DamagedObjectError, MissingObjectError
 from walstore.archive.destination import ConflictError, Destination, DestinationError
@@ -24,6 +28,10 @@ from walstore.archive.orphans import remove_dropped
 from walstore.errors import StorageError, WalStoreError
 
 _logger = logging.getLogger("walstore.archive")
+
+# How long a commit waits for places that are behind: to copy an archive may take days, and the
+# source may let go of what is not read meanwhile. A last commit has 30 seconds for everything.
+BRING_UP_S_MAX = 10.0
 
 
 class MovedError(StorageError):
@@ -133,32 +141,39 @@ class Places:
         return (b"" if found is None else found.body) != self._body
 
     async def roll_forward(self) -> None:
-        """Bring the other places up to the first one, where they are not; one that fails waits.
+        """Bring the other places up to the first one, where they are not, as far as there is time.
+
+        One that fails waits, and one that takes longer goes on the next time.
 
         Raises:
             MovedError: Somebody else has committed, and brings them further.
             DivergedError: One of them holds another archive.
         """
+        ends_at = anyio.current_time() + BRING_UP_S_MAX
         for place in self._others:
             if place.is_behind:
-                await self._bring_up(place)
+                await self._bring_up(place, ends_at)
 
-    async def _bring_up(self, place: _Place) -> None:
+    async def _bring_up(self, place: _Place, ends_at: float = math.inf) -> None:
         try:
+            is_up = True
             if self.manifest is not None:
-                await self._mirror(place.destination, self.manifest)
-            place.is_behind = False
+                is_up = await self._mirror(place.destination, self.manifest, ends_at)
+            place.is_behind = not is_up
+            if not is_up:
+                _logger.info("%s is behind, and is being brought up", place.destination.name)
         except (DestinationError, MissingObjectError, DamagedObjectError) as error:
             self._failed(place.destination.name, error)
 
-    async def _mirror(self, destination: Destination, manifest: Manifest) -> None:
+    async def _mirror(self, destination: Destination, manifest: Manifest, ends_at: float) -> bool:
         try:
-            await mirror(
+            return await mirror(
                 self._first,
                 destination,
                 prefix=self._prefix,
                 manifest=manifest,
                 body=self._body,
+                ends_at=ends_at,
             )
         except (DivergedError, MissingObjectError, ConflictError) as error:
             # A place that is ahead of what was read is no other archive if the first is, too.

@@ -218,7 +218,7 @@ class Writer:
         return await self._places.has_moved()
 
     async def open(self) -> None:
-        """Read what is there, and bring all places up to the first; again after a `MovedError`.
+        """Read what is there, and go on bringing all places up; again after a `MovedError`.
 
         Raises:
             OtherTableError: It is the archive of something else.
