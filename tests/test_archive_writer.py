@@ -519,6 +519,24 @@ async def test_a_place_with_another_archive_is_left_alone(
     assert await objects_of(second) == before
 
 
+async def test_a_copy_whose_manifest_is_damaged_is_named(
+    place: Destination, source: Source
+) -> None:
+    copy = MemoryDestination("there")
+    written = await opened([place, copy])
+    await written.commit(source.window(0, 2))
+    await copy.put(manifest_key(PREFIX), b"{}")
+    # It is committed all the same, and raised before the next one.
+    assert await written.commit(source.window(2, 3)) is not None
+    for attempt in (written.commit(source.window(3)), opened([place, copy])):
+        with pytest.raises(DivergedError, match="there holds another archive: its manifest"):
+            await attempt
+    # Where it may be all that there is, it is left alone, and named as well.
+    await place.delete(manifest_key(PREFIX))
+    with pytest.raises(DivergedError, match="there holds another archive: its manifest"):
+        await opened([place, copy])
+
+
 async def test_a_copy_is_left_alone_if_the_first_place_was_lost(
     place: Destination, source: Source
 ) -> None:

@@ -19,7 +19,7 @@ import anyio
 from walstore.archive.artifacts import key_of_part, read_object
 from walstore.archive.destination import Destination
 from walstore.archive.keys import manifest_key
-from walstore.archive.manifest import Artifact, Manifest
+from walstore.archive.manifest import Artifact, Manifest, ManifestError
 from walstore.archive.manifest_json import read_manifest, write_manifest
 from walstore.archive.orphans import names
 from walstore.errors import StorageError
@@ -75,7 +75,7 @@ async def mirror(
     if found is not None:
         if found.body == body:
             return True
-        theirs = read_manifest(found.body)
+        theirs = read_theirs(other.name, found.body)
         _check_ancestor(other.name, theirs, manifest)
         named = names(theirs, prefix)
     revision, unnamed = None if found is None else found.revision, 0
@@ -92,6 +92,19 @@ async def mirror(
                 unnamed += 1
     await other.put_if(key, body, revision)
     return True
+
+
+def read_theirs(name: str, body: bytes) -> Manifest:
+    """The manifest of another place.
+
+    Raises:
+        DivergedError: It is damaged; whoever reads of it has to know where.
+        NewerManifestError: A later version has written it.
+    """
+    try:
+        return read_manifest(body)
+    except ManifestError as error:
+        raise DivergedError(name, f"its manifest is damaged ({error})") from error
 
 
 def _check_ancestor(name: str, theirs: Manifest, ours: Manifest) -> None:

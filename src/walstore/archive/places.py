@@ -23,7 +23,7 @@ from walstore.archive.destination import ConflictError, Destination, Destination
 from walstore.archive.keys import epoch_of, manifest_key
 from walstore.archive.manifest import Manifest
 from walstore.archive.manifest_json import read_manifest, write_manifest
-from walstore.archive.mirror import DivergedError, mirror
+from walstore.archive.mirror import DivergedError, mirror, read_theirs
 from walstore.archive.orphans import remove_dropped
 from walstore.errors import StorageError, WalStoreError
 
@@ -102,14 +102,13 @@ class Places:
 
         Raises:
             MovedError: Somebody else has begun one since the first was read.
-            DivergedError: Another place has one.
-            ManifestError: The manifest of another place is damaged.
+            DivergedError: Another place has one, or a manifest that is damaged.
             NewerManifestError: A later version has written it.
             DestinationError: One of them cannot be read now.
         """
         for destination in self.destinations[1:]:
             found = await destination.get(self._key)
-            manifest = None if found is None else read_manifest(found.body)
+            manifest = None if found is None else read_theirs(destination.name, found.body)
             if manifest is not None and manifest.artifacts:
                 if await self.has_moved():
                     raise MovedError
