@@ -22,7 +22,7 @@ from tests.archive_tables import (
     table,
     writer,
 )
-from walstore.archive import orphans, places
+from walstore.archive import mirror, orphans, places
 from walstore.archive.artifacts import Encoded, Spot, encode_diff, put_part
 from walstore.archive.destination import Destination, DestinationError, Found, Stored
 from walstore.archive.follow import Follower, Replaced
@@ -517,6 +517,23 @@ async def test_a_place_with_another_archive_is_left_alone(
     with pytest.raises(DivergedError, match="there"):
         await opened([place, second])
     assert await objects_of(second) == before
+
+
+async def test_the_manifest_of_a_copy_that_is_up_is_not_parsed_for_each_commit(
+    place: Destination, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written, parsed = await opened([place, MemoryDestination("there")]), list[bytes]()
+
+    def read_counted(body: bytes) -> Manifest:
+        parsed.append(body)
+        return read_manifest(body)
+
+    await written.commit(source.window(0, 1))
+    monkeypatch.setattr(mirror, "read_manifest", read_counted)
+    for to in range(2, len(source.events) + 1):
+        await written.commit(source.window(to - 1, to))
+    assert await objects_of(place) == await objects_of(written.destinations[1])
+    assert parsed == []
 
 
 async def test_a_copy_whose_manifest_is_damaged_is_named(

@@ -51,6 +51,7 @@ async def mirror(
     manifest: Manifest,
     body: bytes,
     ends_at: float,
+    before: tuple[bytes, Manifest] | None = None,
 ) -> bool:
     """Bring a place up to the first one; whether it is.
 
@@ -61,6 +62,8 @@ async def mirror(
         manifest: The first place's.
         body: Its bytes.
         ends_at: When to leave the rest for later, by the clock of the event loop.
+        before: What was there before that, as bytes and as they were read: the other one most
+            likely holds it, and to parse a long one for each commit takes long.
 
     Raises:
         DivergedError: The other one holds something else.
@@ -75,8 +78,11 @@ async def mirror(
     if found is not None:
         if found.body == body:
             return True
-        theirs = read_theirs(other.name, found.body)
-        _check_ancestor(other.name, theirs, manifest)
+        if before is not None and found.body == before[0]:
+            theirs = before[1]
+        else:
+            theirs = read_theirs(other.name, found.body)
+            _check_ancestor(other.name, theirs, manifest)
         named = names(theirs, prefix)
     revision, unnamed = None if found is None else found.revision, 0
     for count, artifact in enumerate(manifest.artifacts):

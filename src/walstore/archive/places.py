@@ -68,6 +68,8 @@ class Places:
         self._on_error = on_error
         self._body = b""
         self.manifest: Manifest | None = None
+        # What this writer has replaced last: copies hold it until they have followed.
+        self._before: tuple[bytes, Manifest] | None = None
 
     @property
     def destinations(self) -> list[Destination]:
@@ -88,6 +90,7 @@ class Places:
             DestinationError: It cannot be read now.
         """
         found = await self._first.get(self._key)
+        self._before = None
         for place in self._others:
             place.is_behind = True
         if found is None:
@@ -173,6 +176,7 @@ class Places:
                 manifest=manifest,
                 body=self._body,
                 ends_at=ends_at,
+                before=self._before,
             )
         except (DivergedError, MissingObjectError, ConflictError) as error:
             # A place that is ahead of what was read is no other archive if the first is, too.
@@ -189,6 +193,7 @@ class Places:
         """
         body, before = write_manifest(manifest), self.manifest
         self._revision = await self._swap(body)
+        self._before = None if before is None else (self._body, before)
         self.manifest, self._body = manifest, body
         # What was behind a moment ago has failed just now, and is tried again at the next commit.
         ready = [place for place in self._others if not place.is_behind]
