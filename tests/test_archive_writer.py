@@ -838,6 +838,35 @@ async def test_what_somebody_else_commits_meanwhile_under_a_key_is_not_replaced(
     assert len(await rows_of(place)) == len(source.rows()) - 1
 
 
+class Collected(MemoryDestination):
+    """A place where an object is collected once it was looked at so many times."""
+
+    key, looks_left = "", 0
+
+    async def get(self, key: str) -> Found | None:
+        found = await super().get(key)
+        if key == self.key:
+            self.looks_left -= 1
+            if self.looks_left == 0:
+                await self.delete(key)
+        return found
+
+
+@pytest.mark.parametrize("looks", [1, 2])
+async def test_what_is_collected_while_it_is_looked_at_is_put_again(
+    source: Source, looks: int
+) -> None:
+    place, spot = Collected("here"), Spot(PREFIX, 1, 2, 5, 1)
+    encoded = encode_diff(source.window(2).changes, [JsonlFormat()], table().columns)
+    # Its own key has other bytes, and the object beside them is an orphan until it is named.
+    await place.put(spot.key(0, ".jsonl"), b"{}\n")
+    place.key = (await put_part(place, spot, 0, encoded))["jsonl"].key or ""
+    place.looks_left = looks
+    assert (await put_part(place, spot, 0, encoded))["jsonl"].key == place.key
+    assert place.looks_left <= 0
+    assert place.key in await keys_of(place)
+
+
 async def test_who_is_killed_before_the_first_commit_begins_again_as_if_nothing_was(
     place: Destination, source: Source
 ) -> None:

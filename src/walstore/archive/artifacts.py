@@ -129,9 +129,9 @@ async def put_part(
     for each in encoded:
         digest = sha256(each.body).hexdigest()
         own = spot.key(number, each.extension)
-        key = await _put_under(
-            destination, (own, other_key(own, each.extension, digest)), each.body
-        )
+        beside = other_key(own, each.extension, digest)
+        # Once more, as it may be collected while it is looked at; nobody else has that key.
+        key = await _put_under(destination, (own, beside, beside), each.body)
         count = each.row_count if spot.parts > 1 else None
         uri = destination.uri(key)
         stored[each.format_id] = Part(uri, len(each.body), key, digest, count)
