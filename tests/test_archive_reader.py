@@ -8,15 +8,27 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from random import Random
+from threading import current_thread, main_thread
+from types import ModuleType
 
 import pytest
 
 from tests.archive_tables import FIELDS, PREFIX, TRUNCATE, Source, keys_of, rows_of, writer
-from walstore.archive.artifacts import DamagedObjectError, MissingObjectError, NoFormatError
+from walstore.archive import artifacts, local
+from walstore.archive.artifacts import (
+    DamagedObjectError,
+    Encoded,
+    MissingObjectError,
+    NoFormatError,
+    Spot,
+    put_part,
+    read_object,
+)
 from walstore.archive.destination import Destination, DestinationError, Found
 from walstore.archive.follow import Follower, Moved, Replaced, Step
 from walstore.archive.formats import open_format
 from walstore.archive.keys import manifest_key
+from walstore.archive.local import LocalDestination
 from walstore.archive.manifest import Artifact, Kind, Manifest, Part
 from walstore.archive.manifest_json import NewerManifestError, read_manifest, write_manifest
 from walstore.archive.memory import MemoryDestination
@@ -129,6 +141,25 @@ async def written(place: Destination) -> Writer:
 async def advance(written: Writer, source: Source, random: Random, count: int = 5) -> None:
     source.happen(random, count)
     await written.commit(source.window(written.head))
+
+
+@pytest.mark.parametrize("module", [artifacts, local])
+async def test_what_is_large_is_hashed_beside_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType
+) -> None:
+    hashed: list[bool] = []
+
+    def noting(body: bytes) -> object:
+        hashed.append(len(body) > 2**20 and current_thread() is main_thread())
+        return sha256(body)
+
+    monkeypatch.setattr(module, "sha256", noting)
+    place, body = LocalDestination(tmp_path), bytes(2**20 + 1)
+    encoded = [Encoded("jsonl", ".jsonl", body, 1)]
+    stored = await put_part(place, Spot(PREFIX, 1, None, 1, 1), 0, encoded)
+    assert await read_object(place, PREFIX, stored["jsonl"]) == body
+    assert hashed
+    assert not any(hashed)
 
 
 async def test_where_there_is_no_archive_it_says_so(place: Destination) -> None:

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from typing import NamedTuple, TypeVar
 
+from anyio.to_thread import run_sync
+
 from walstore.archive.buckets import bucket_of
 from walstore.archive.destination import ConflictError, Destination
 from walstore.archive.format import Format
@@ -23,6 +25,10 @@ from walstore.archive.rows import Action, Column, Key, Row, RowChange, key_of, s
 from walstore.errors import MalformedError, StorageError
 
 _EPOCH = "epoch="
+
+# What is larger is hashed in a thread: a part of a base may take a second.
+_HASHED_HERE_BYTES_MAX = 2**20
+
 _Item = TypeVar("_Item")
 
 
@@ -127,7 +133,7 @@ async def put_part(
     """
     stored: dict[str, Part] = {}
     for each in encoded:
-        digest = sha256(each.body).hexdigest()
+        digest = await _hash_of(each.body)
         own = spot.key(number, each.extension)
         beside = other_key(own, each.extension, digest)
         # Once more, as it may be collected while it is looked at; nobody else has that key.
@@ -152,9 +158,20 @@ async def read_object(destination: Destination, prefix: str, part: Part) -> byte
         raise MissingObjectError(destination.name, key)
     if len(found.body) != part.size_bytes:
         raise DamagedObjectError(key, f"it has {len(found.body)} bytes, not {part.size_bytes}")
-    if part.sha256 is not None and sha256(found.body).hexdigest() != part.sha256:
+    if part.sha256 is not None and await _hash_of(found.body) != part.sha256:
         raise DamagedObjectError(key, "its hash is another one")
     return found.body
+
+
+async def _hash_of(body: bytes) -> str:
+    """The hash of an object, in hex."""
+    if len(body) <= _HASHED_HERE_BYTES_MAX:
+        return _hash(body)
+    return await run_sync(_hash, body)
+
+
+def _hash(body: bytes) -> str:
+    return sha256(body).hexdigest()
 
 
 def key_of_part(prefix: str, part: Part) -> str:

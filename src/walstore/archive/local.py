@@ -76,8 +76,7 @@ class LocalDestination:
 
     async def get(self, key: str) -> Found | None:
         """An object; None if there definitely is none."""
-        body = await self._run(_read, self._path(key))
-        return None if body is None else Found(body, _revision(body))
+        return await self._run(_found, self._path(key))
 
     async def put_if(self, key: str, body: bytes, revision: str | None) -> str:
         """Replace a revision durably, and return the new one; None if there must not be any."""
@@ -86,8 +85,11 @@ class LocalDestination:
             if _holds(path) if revision is None else _revision_at(path) != revision:
                 raise ConflictError(self._name, key)
 
-        await self._run(self._put, self._path(key), body, check)
-        return _revision(body)
+        def put(path: Path) -> str:
+            self._put(path, body, check)
+            return _revision(body)
+
+        return await self._run(put, self._path(key))
 
     async def list(self, prefix: str) -> AsyncIterator[Listed]:
         """The objects whose keys begin with a prefix, by key."""
@@ -277,6 +279,11 @@ def _read(path: Path) -> bytes | None:
         return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
+
+
+def _found(path: Path) -> Found | None:
+    body = _read(path)
+    return None if body is None else Found(body, _revision(body))
 
 
 def _holds(path: Path) -> bool:
