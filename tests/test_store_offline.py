@@ -18,9 +18,10 @@ import pytest
 
 from tests.rigged import RiggedLog, keyed
 from tests.stores import ADA, BEN, KEY, free_port, store_of, until, until_sent
-from walstore.canon import parse
+from walstore.canon import canonical_bytes, parse
 from walstore.document import PrunedLogError
-from walstore.document.ports import CheckpointTooOldError, RawElement
+from walstore.document.faults import SnapshotRefusedError
+from walstore.document.ports import Body, CheckpointTooOldError, RawElement
 from walstore.errors import StorageError, TransportError
 from walstore.local import LocalFile, LocalFileDamagedError, LocalFileInUseError, read_unsent
 from walstore.net import MemoryTransport, WebSocketTransport
@@ -28,7 +29,7 @@ from walstore.net.memory import MemoryFollow, MemorySnapshots
 from walstore.relay import MemoryLog, Relay, SqliteLog
 from walstore.relay.roles import Roles
 from walstore.sealed import ContentKeys, NativeEncryptor
-from walstore.signed import Identity
+from walstore.signed import Identity, sign_append
 from walstore.store.change import Change
 from walstore.store.status import StoreStatus
 from walstore.store.store import WalStore
@@ -787,6 +788,25 @@ async def test_a_file_whose_state_is_gone_and_cannot_be_made_again_is_read_anew(
         assert ben.materialize() == {"one": 1, "two": 2}
     async with store_of(BEN, None, path) as ben:
         assert ben.materialize() == {"one": 1, "two": 2}
+
+
+async def test_what_is_in_the_way_of_a_snapshot_still_is_when_a_file_is_opened_again(
+    tmp_path: Path,
+) -> None:
+    transport, snapshots, path = MemoryTransport(), MemorySnapshots(), tmp_path / "ben.wal"
+    data = {"v": 2, "author": ADA.public_key, "session": "s", "seq": 1, "body": {"ops": "x"}}
+    proof = sign_append(KEY, data, ADA)
+    await transport.append(KEY, Body(canonical_bytes(data), *proof))
+    for _ in range(3):
+        async with store_of(BEN, transport, path, snapshots=snapshots, autocommit_ms=None) as ben:
+            await ben.pull()
+            (rejection,) = ben.document.rejected()
+            assert (rejection.ts, rejection.author) == (1, ADA.public_key)
+            with pytest.raises(SnapshotRefusedError, match="a rejected element at ts 1"):
+                await ben.snapshot()
+            ben["count"] = 1
+    # It was opened from its state, and had not read the element again.
+    assert rejection.evidence is None
 
 
 async def test_a_long_log_is_opened_from_its_state_even_if_nobody_ever_closed(

@@ -291,6 +291,7 @@ class WalDocument:
                 self._marks = Marks()
             await self._bootstrap(posture or self._posture)
             if is_own_state:
+                self._quarantined.restore([] if self._snapshot is None else self._snapshot.rejected)
                 self._snapshot = None
             self._marks = marks
             self._is_open = True
@@ -1045,7 +1046,8 @@ class WalDocument:
         gaps = self._log.tracker.gaps()
         if self._log.is_waiting or any(map(self._source.is_missed, gaps)):
             return None
-        draft = self._draft(over_gaps=True)
+        # What is in the way of a snapshot is not read again by whoever opens from this one.
+        draft = self._draft(over_gaps=True)._replace(rejected=self._quarantined.hindering)
         return self._producer._replace(profile=Profile.PACKED, is_chained=True).sign(draft)
 
     async def delete_document(self) -> dict[str, Any]:

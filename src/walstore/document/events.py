@@ -24,7 +24,7 @@ class Rejection(NamedTuple):
         ts: Its `ts`, or None if it has none.
         author: Whose key it carries, proven or not; None if it carries none.
         reason: Why.
-        evidence: The element as it was pulled.
+        evidence: The element as it was pulled; None if a store had read it before it was opened.
         proven: Whether the author did sign it.
     """
 

@@ -51,6 +51,7 @@ class Draft(NamedTuple):
         cuts: Where the snapshot has let go of something.
         false: A stored document that is known to be false, or None.
         over: What the snapshot is signed over, all the same.
+        rejected: What is still in the way of a snapshot, in one that a reader keeps for itself.
     """
 
     log: DocumentLog
@@ -59,6 +60,7 @@ class Draft(NamedTuple):
     cuts: Sequence[Cut]
     false: object
     over: Sequence[str]
+    rejected: Sequence[Rejection] = ()
 
     @property
     def is_cutting(self) -> bool:
@@ -145,6 +147,9 @@ class Producer(NamedTuple):
                 seqs=log.tracker.seqs() or {},
                 identity=self.identity,
             )
+        note: dict[str, Any] = {"over": list(draft.over)} if draft.over else {}
+        if draft.rejected:
+            note["rejected"] = [[each.ts, each.author, each.reason] for each in draft.rejected]
         document = make_snapshot(
             draft.fold,
             document_key=self.source.document_key,
@@ -157,7 +162,7 @@ class Producer(NamedTuple):
             profile=self.profile,
             cuts=draft.cuts,
             covered=None if draft.is_cutting else log.covered,
-            note={"over": list(draft.over)} if draft.over else None,
+            note=note,
             is_chained=self.is_chained,
             ceiling=log.counter,
         )

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from walstore.document.events import Rejection
 from walstore.document.log import Reading
@@ -39,6 +39,15 @@ class Quarantine:
                 (self._hindering if is_hindering else self._others).append(event)
         if self._hindering or self._others:
             self._release({part.ts for part in reading.folded.parts})
+
+    @property
+    def hindering(self) -> list[Rejection]:
+        """Those that stand in the way of a snapshot, the oldest first."""
+        return list(self._hindering)
+
+    def restore(self, hindering: Iterable[Rejection]) -> None:
+        """Take in what stood in the way when the elements were read, which is not done again."""
+        self._hindering.extend(hindering)
 
     def clear(self) -> None:
         """Begin anew."""

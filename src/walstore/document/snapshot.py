@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from walstore.canon import FORBIDDEN_NAMES
 from walstore.crdt import COUNTER_MAX, WalCrdt
+from walstore.document.events import Rejection
 from walstore.errors import MalformedError
 from walstore.sealed.encryptor import Encryptor, SealContext
 from walstore.signed.author import sign_document, verify_document
@@ -78,6 +79,8 @@ class Snapshot(NamedTuple):
         produced_by: The key of the producer.
         document: The stored document.
         ceiling: The highest counter of the elements that it covers, whether they count or not.
+        rejected: What is still in the way of a snapshot for everybody, if this is one that a reader
+            has kept for itself.
     """
 
     crdt: WalCrdt
@@ -90,6 +93,7 @@ class Snapshot(NamedTuple):
     produced_by: str
     document: dict[str, Any]
     ceiling: int = 0
+    rejected: Sequence[Rejection] = ()
 
     @property
     def barrier(self) -> Cut:
@@ -324,7 +328,10 @@ def _read_state(
     crdt.horizon = max((cut.horizon for cut in cuts), default=0)
     heads = _heads(fields.get("heads", {}))
     covered = _covered(fields.get("covered", {}), seqs or {}) if cuts else {}
-    return Snapshot(crdt, upto_ts, writers, heads, seqs, covered, cuts, producer, document, ceiling)
+    rejected = _rejected(fields.get("rejected"))
+    return Snapshot(
+        crdt, upto_ts, writers, heads, seqs, covered, cuts, producer, document, ceiling, rejected
+    )
 
 
 def _split(writers: dict[str, int]) -> tuple[dict[str, int], dict[str, int]]:
@@ -374,6 +381,15 @@ def _counts(value: object, name: str) -> dict[str, int]:
         if not is_counted_writer(writer) or type(seq) is not int or not 0 <= seq <= COUNTER_MAX:
             raise MalformedError(_WHAT, f"`{name}` does not count by writer")
     return value
+
+
+def _rejected(value: object) -> list[Rejection]:
+    found = []
+    for each in value if isinstance(value, list) else ():
+        match each:
+            case [int(ts), str(author), str(reason)]:
+                found.append(Rejection(ts, author, reason, None, proven=True))
+    return found
 
 
 def _covered(value: object, seqs: Mapping[str, int]) -> dict[str, int]:
