@@ -1271,3 +1271,72 @@ async def test_any_course_of_events_loses_nothing_and_brings_nothing_back(seed: 
     readers = [await world.open(who) for who in (ALICE, BOB, CAROL)]
     assert states | {state_of(reader) for reader in readers} == states
     assert len(states) == 1
+
+
+# ── members who are revoked and come back ──────────────────────────────────────────────
+
+
+async def returned(collect: bool = False) -> tuple[PrunableLog, RiggedSnapshots, list[WalDocument]]:
+    """Bob's last element is in the log before he is revoked; a snapshot follows, and he is back."""
+    log, snapshots, revoked = PrunableLog(), RiggedSnapshots(), dict[str, Counts]()
+    options: dict[str, Any] = {"snapshot_store": snapshots, "on_author_error": "skip"}
+    alice, bob, carol = [
+        await opened(log, who, revoked=revoked.get, **options) for who in (ALICE, BOB, CAROL)
+    ]
+    bob.insert_text("note", 0, "ab")
+    bob.remove_text("note", 0, 1)
+    await bob.commit()
+    await alice.pull()
+    counts = alice.counted(BOB.public_key)
+    bob.set_field("late", 1)
+    await bob.commit()
+    for each in (bob, carol):
+        await each.pull()
+    revoked[BOB.public_key] = counts
+    await alice.reread()
+    await alice.snapshot(collect={} if collect else None)
+    for each in (bob, carol):
+        await each.reread()
+        assert each.field("late") is None
+    revoked.clear()
+    return log, snapshots, [alice, bob, carol]
+
+
+async def test_who_is_revoked_and_comes_back_finds_what_was_in_flight_and_stops_nobody() -> None:
+    log, snapshots, there = await returned()
+    for each in there:
+        await each.reread()
+    for posture in ("trust", "trust-retain-tail", "re-derive"):
+        there.append(await opened(log, CAROL, posture=posture, snapshot_store=snapshots))
+        assert there[-1].snapshot_verdict is SnapshotVerdict.NONE
+    await there[0].snapshot()
+    there.append(await opened(log, CAROL, posture="re-derive", snapshot_store=snapshots))
+    assert there[-1].snapshot_verdict is SnapshotVerdict.VERIFIED
+    for each in there:
+        await each.pull()
+        assert each.materialize() == {"note": ["b"], "late": 1}
+        assert not each.is_read_only
+
+
+async def test_what_was_in_flight_and_is_pruned_makes_no_snapshot_false() -> None:
+    log, snapshots, (alice, *_) = await returned()
+    # The element that did not count is still there, and what came before is gone.
+    log.prune(1)
+    await alice.reread()
+    for posture in ("trust", "trust-retain-tail"):
+        reader = await opened(log, CAROL, posture=posture, snapshot_store=snapshots)
+        assert reader.snapshot_verdict is SnapshotVerdict.TRUSTED
+        assert reader.materialize() == {"note": ["b"]}
+    alice.set_field("title", "on")
+    await alice.commit()
+    await alice.snapshot()
+
+
+async def test_nobody_goes_back_behind_a_barrier_for_who_comes_back() -> None:
+    _, snapshots, (alice, *_) = await returned(collect=True)
+    await alice.reread()
+    assert alice.materialize() == {"note": ["b"]}
+    alice.set_field("title", "on")
+    await alice.commit()
+    await alice.snapshot(over_gaps=True)
+    assert snapshots.writes[-1]["state"]["x"]["cuts"]

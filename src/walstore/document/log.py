@@ -183,6 +183,8 @@ class DocumentLog:
         # revoked wrote and does not count: others wrote above it before they knew.
         self.counter = 0
         self._start_counter = 0
+        # The revoked of whom something was there that does not count: it would, if they came back.
+        self.without: set[str] = set()
         # By `ts`: where the highest counter is that of an element that does not count.
         self._passed_over: list[tuple[int, int]] = []
         self._entered_ts = 0
@@ -505,6 +507,7 @@ class DocumentLog:
     def _pass_over(self, candidate: _Candidate, link: str) -> None:
         """Make the room above an element that does not count that it made before that was known."""
         element = candidate.element
+        self.without.add(element.author)
         try:
             highest = highest_counter(self.open_envelope(element, candidate.header).runs)
         except UnreadableError:

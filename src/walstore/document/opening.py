@@ -97,10 +97,12 @@ class PrunedLogError(CheckpointTooOldError):
 
 
 class OverreachingSnapshotError(MalformedError):
-    """A snapshot, honest as far as can be told, that covers what no longer counts."""
+    """A snapshot, honest as far as can be told, that covers what no longer counts, or without what
+    counts again.
+    """
 
     def __init__(self) -> None:
-        super().__init__("snapshot", "it covers elements of a revoked author that do not count")
+        super().__init__("snapshot", "it was made when other elements of a revoked author counted")
 
 
 class Marks(NamedTuple):
@@ -184,7 +186,8 @@ class Source:
 
         Args:
             stored: The snapshot.
-            is_strict: Whether to refuse one that covers more of a revoked author than counts.
+            is_strict: Whether to refuse one that covers more of a revoked author than counts, or
+                less of who is a member again.
 
         Raises:
             OverreachingSnapshotError: It does.
@@ -196,9 +199,21 @@ class Source:
             encryptor=self.encryptor,
         )
         seqs = {**snapshot.writer_seq, **(snapshot.seqs or {})}
-        if is_strict and is_overreaching(self.revoked, snapshot.crdt, seqs, snapshot.heads):
+        if is_strict and (
+            self._lacks_what_counts(snapshot)
+            or is_overreaching(self.revoked, snapshot.crdt, seqs, snapshot.heads)
+        ):
             raise OverreachingSnapshotError
         return snapshot
+
+    def _lacks_what_counts(self, snapshot: Snapshot) -> bool:
+        """Whether it was made without what somebody wrote who is a member again.
+
+        Behind a barrier there is nothing to read it from.
+        """
+        return not snapshot.cuts and any(
+            self.is_writer(author) and self.revoked(author) is None for author in snapshot.without
+        )
 
 
 class Opening(NamedTuple):
@@ -357,6 +372,7 @@ def started(log: DocumentLog, snapshot: Snapshot) -> DocumentLog:
     if snapshot.seqs is None:
         log.tracker.cover_unknown()
     log.covered = dict(snapshot.covered)
+    log.without = set(snapshot.without)
     return log
 
 
@@ -534,7 +550,13 @@ async def _retain_below(
     entries = checker.read(page).folded
     crdt = checker.fold_on(snapshot.crdt)
     # Where seqs alone tell what counts of the revoked, it is what came first: maybe before these.
-    told = [entry for entry in entries if source.is_told_by_links(entry.author, entry.session)]
+    # What was left out of who is a member again is no lie either.
+    told = [
+        entry
+        for entry in entries
+        if source.is_told_by_links(entry.author, entry.session)
+        and entry.author not in snapshot.without
+    ]
     is_false = _contradicts(told, snapshot, crdt, is_whole=len(page) < count)
     return [entry.element for entry in entries], is_false
 

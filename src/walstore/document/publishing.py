@@ -148,6 +148,9 @@ class Producer(NamedTuple):
                 identity=self.identity,
             )
         note: dict[str, Any] = {"over": list(draft.over)} if draft.over else {}
+        without = [author for author in log.without if self.source.revoked(author) is not None]
+        if without:
+            note["without"] = sorted(without)
         if draft.rejected:
             note["rejected"] = [[each.ts, each.author, each.reason] for each in draft.rejected]
         document = make_snapshot(

@@ -81,6 +81,7 @@ class Snapshot(NamedTuple):
         ceiling: The highest counter of the elements that it covers, whether they count or not.
         rejected: What is still in the way of a snapshot for everybody, if this is one that a reader
             has kept for itself.
+        without: Those who were revoked, and had written what it covers and does not count.
     """
 
     crdt: WalCrdt
@@ -94,6 +95,7 @@ class Snapshot(NamedTuple):
     document: dict[str, Any]
     ceiling: int = 0
     rejected: Sequence[Rejection] = ()
+    without: frozenset[str] = frozenset()
 
     @property
     def barrier(self) -> Cut:
@@ -328,9 +330,20 @@ def _read_state(
     crdt.horizon = max((cut.horizon for cut in cuts), default=0)
     heads = _heads(fields.get("heads", {}))
     covered = _covered(fields.get("covered", {}), seqs or {}) if cuts else {}
-    rejected = _rejected(fields.get("rejected"))
+    named = fields.get("without")
     return Snapshot(
-        crdt, upto_ts, writers, heads, seqs, covered, cuts, producer, document, ceiling, rejected
+        crdt,
+        upto_ts,
+        writers,
+        heads,
+        seqs,
+        covered,
+        cuts,
+        producer,
+        document,
+        ceiling,
+        _rejected(fields.get("rejected")),
+        frozenset(filter(_is_text, named if isinstance(named, list) else ())),
     )
 
 
@@ -381,6 +394,10 @@ def _counts(value: object, name: str) -> dict[str, int]:
         if not is_counted_writer(writer) or type(seq) is not int or not 0 <= seq <= COUNTER_MAX:
             raise MalformedError(_WHAT, f"`{name}` does not count by writer")
     return value
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
 
 
 def _rejected(value: object) -> list[Rejection]:
