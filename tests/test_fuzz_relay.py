@@ -285,7 +285,9 @@ async def test_a_relay_that_hears_nonsense_goes_on_as_if_it_had_not(
     caplog.set_level(logging.WARNING)
     chance, log, checks = Random(SEED), MemoryLog(), Checks()
     monkeypatch.setattr("walstore.relay.committer.check_element", checks.metered(check_element))
-    monkeypatch.setattr("walstore.relay.checking_apart.check_snapshot", checks.metered(check_snapshot))
+    monkeypatch.setattr(
+        "walstore.relay.checking_apart.check_snapshot", checks.metered(check_snapshot)
+    )
     async with (
         Timed.serve(log, limits=FAST) as relay,
         speaking(relay.url, BEN) as honest,

@@ -608,6 +608,36 @@ async def test_who_is_revoked_may_be_invited_again(enter: Enter) -> None:
     assert await anna.read() == "AaB"
 
 
+@sealed_or_not
+async def test_what_was_in_flight_when_somebody_was_revoked_stops_nobody_when_they_are_back(
+    enter: Enter, is_sealed: bool
+) -> None:
+    anna, ben = await two(enter, is_sealed)
+    await anna.sharing.invite(Card.of(CARL))
+    carl = await Desk(CARL, await enter(CARL), is_sealed=is_sealed).sit_down()
+    await ben.write("b")
+    await anna.sharing.revoke(BEN.public_key)
+    # Neither Ben nor Carl has heard of it.
+    await ben.write("c")
+    assert await carl.read() == "Abc"
+    assert await anna.read() == "Ab"
+    await anna.sharing.snapshot()
+    await carl.sharing.refresh()
+    assert await carl.read() == "Ab"
+    await anna.sharing.invite(Card.of(BEN))
+    for each in (ben, carl):
+        await each.sharing.refresh()
+    for each in (anna, ben, carl):
+        assert await each.read() == "Abc"
+    await anna.sharing.snapshot()
+    late = await Desk(CARL, await enter(CARL), is_sealed=is_sealed).sit_down()
+    assert late.document.snapshot_verdict is SnapshotVerdict.TRUSTED
+    assert await late.read() == "Abc"
+    await ben.write("d")
+    for each in (anna, carl, late):
+        assert await each.read() == "Abcd"
+
+
 async def test_nobody_but_a_member_can_be_revoked(enter: Enter) -> None:
     anna, _ = await two(enter, False)
     for key in (CARL.public_key, ANNA.public_key):
