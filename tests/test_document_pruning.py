@@ -43,6 +43,7 @@ from walstore.document import (
     Marks,
     PrunedLogError,
     Rejection,
+    SnapshotMismatchError,
     SnapshotRefusedError,
     SnapshotVerdict,
     StoredSnapshot,
@@ -1340,3 +1341,20 @@ async def test_nobody_goes_back_behind_a_barrier_for_who_comes_back() -> None:
     await alice.commit()
     await alice.snapshot(over_gaps=True)
     assert snapshots.writes[-1]["state"]["x"]["cuts"]
+
+
+async def test_naming_others_as_left_out_hides_no_lie() -> None:
+    log, snapshots = PrunableLog(), RiggedSnapshots()
+    alice = await opened(log, ALICE, snapshot_store=snapshots)
+    for title in ("one", "two", "three"):
+        alice.set_field("title", title)
+        await alice.commit()
+    lie = await (await opened(log, BOB, snapshot_store=snapshots)).snapshot()
+    content = {name: value for name, value in lie.items() if not name.startswith("author")}
+    empty = WalCrdt().export_packed()
+    content["state"] = {**content["state"], "packed": empty}
+    content["state"]["x"] = {**content["state"]["x"], "without": [ALICE.public_key]}
+    log.prune(1)
+    snapshots.document = signed_snapshot(content, BOB)
+    with pytest.raises(SnapshotMismatchError):
+        await opened(log, CAROL, posture="trust-retain-tail", snapshot_store=snapshots)

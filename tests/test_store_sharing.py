@@ -638,6 +638,25 @@ async def test_what_was_in_flight_when_somebody_was_revoked_stops_nobody_when_th
         assert await each.read() == "Abcd"
 
 
+@sealed_or_not
+async def test_who_came_back_and_is_revoked_again_leaves_what_counted_meanwhile(
+    enter: Enter, is_sealed: bool
+) -> None:
+    anna, ben = await two(enter, is_sealed)
+    await anna.sharing.revoke(BEN.public_key)
+    await ben.write("b")
+    assert await anna.read() == "A"
+    await anna.sharing.snapshot()
+    await anna.sharing.invite(Card.of(BEN))
+    assert await anna.read() == "Ab"
+    await anna.sharing.revoke(BEN.public_key)
+    await anna.sharing.invite(Card.of(CARL))
+    for _ in range(2):
+        late = await Desk(CARL, await enter(CARL), is_sealed=is_sealed).sit_down()
+        assert await late.read() == await anna.read() == "Ab"
+        await anna.sharing.snapshot()
+
+
 async def test_nobody_but_a_member_can_be_revoked(enter: Enter) -> None:
     anna, _ = await two(enter, False)
     for key in (CARL.public_key, ANNA.public_key):

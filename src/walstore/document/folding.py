@@ -334,6 +334,7 @@ class _Fold:
                 covered=log.covered,
                 note={NOTE_NAME: note.to_json()},
                 ceiling=log.counter,
+                without=log.without,
             )
         except StateTooLargeError:
             return None

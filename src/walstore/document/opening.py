@@ -47,7 +47,7 @@ from walstore.document.snapshot import (
 from walstore.errors import MalformedError, TransportError
 from walstore.sealed.encryptor import Encryptor
 from walstore.sealed.outcomes import SealRejectedError, UnreadableError
-from walstore.signed.roster import Counted
+from walstore.signed.roster import Counted, seq_of
 from walstore.wire.element import Element
 from walstore.wire.limits import COUNTER_JUMP_MAX, TS_MAX
 
@@ -207,12 +207,20 @@ class Source:
         return snapshot
 
     def _lacks_what_counts(self, snapshot: Snapshot) -> bool:
-        """Whether it was made without what somebody wrote who is a member again.
+        """Whether it was made without what somebody wrote of whom more counts by now.
 
         Behind a barrier there is nothing to read it from.
         """
-        return not snapshot.cuts and any(
-            self.is_writer(author) and self.revoked(author) is None for author in snapshot.without
+        return not snapshot.cuts and any(self._lacks(snapshot, each) for each in snapshot.without)
+
+    def _lacks(self, snapshot: Snapshot, author: str) -> bool:
+        counts = self.revoked(author)
+        if counts is None:
+            return self.is_writer(author)
+        return any(
+            seq_of(counted) > covered
+            for session, counted in counts.items()
+            if (covered := snapshot.seq_of(author, session)) is not None
         )
 
 
@@ -550,15 +558,20 @@ async def _retain_below(
     entries = checker.read(page).folded
     crdt = checker.fold_on(snapshot.crdt)
     # Where seqs alone tell what counts of the revoked, it is what came first: maybe before these.
-    # What was left out of who is a member again is no lie either.
     told = [
         entry
         for entry in entries
         if source.is_told_by_links(entry.author, entry.session)
-        and entry.author not in snapshot.without
+        and not _is_left_out(entry, snapshot)
     ]
     is_false = _contradicts(told, snapshot, crdt, is_whole=len(page) < count)
     return [entry.element for entry in entries], is_false
+
+
+def _is_left_out(entry: Entry, snapshot: Snapshot) -> bool:
+    """Whether an element did not count when a snapshot was made, which is no lie."""
+    covered = snapshot.seq_of(entry.author, entry.session)
+    return entry.author in snapshot.without and (covered is None or entry.seq_last > covered)
 
 
 async def _page_below(source: Source, upto: int, count: int) -> list[object]:

@@ -148,9 +148,6 @@ class Producer(NamedTuple):
                 identity=self.identity,
             )
         note: dict[str, Any] = {"over": list(draft.over)} if draft.over else {}
-        without = [author for author in log.without if self.source.revoked(author) is not None]
-        if without:
-            note["without"] = sorted(without)
         if draft.rejected:
             note["rejected"] = [[each.ts, each.author, each.reason] for each in draft.rejected]
         document = make_snapshot(
@@ -168,6 +165,7 @@ class Producer(NamedTuple):
             note=note,
             is_chained=self.is_chained,
             ceiling=log.counter,
+            without=log.without,
         )
         name = find_dropped_name(document)
         if name is not None:

@@ -97,6 +97,12 @@ class Snapshot(NamedTuple):
     rejected: Sequence[Rejection] = ()
     without: frozenset[str] = frozenset()
 
+    def seq_of(self, author: str, session: str | None) -> int | None:
+        """How far it covers a session, or an author who counts without; None if it does not say."""
+        if not session:
+            return self.writer_seq.get(author, 0)
+        return None if self.seqs is None else self.seqs.get(f"{author}:{session}", 0)
+
     @property
     def barrier(self) -> Cut:
         """The newest cut."""
@@ -139,6 +145,7 @@ def make_snapshot(
     note: Mapping[str, Any] | None = None,
     is_chained: bool = True,
     ceiling: int = 0,
+    without: Collection[str] = (),
 ) -> dict[str, Any]:
     """Sign a snapshot document.
 
@@ -157,6 +164,7 @@ def make_snapshot(
         note: Further members of `x`.
         is_chained: Whether to add `x`; without it the state is just what peers write.
         ceiling: The highest counter of every element up to `upto_ts`, whether it counts or not.
+        without: The revoked who had written what is covered and does not count.
     """
     state: dict[str, Any]
     counted: dict[str, Any] = {}
@@ -182,6 +190,7 @@ def make_snapshot(
             **counted,
             **({"barrier": cuts[-1].ts, "cuts": [list(cut) for cut in cuts]} if cuts else {}),
             **_gone_on(seqs or {}, covered if cuts else None),
+            **({"without": sorted(without)} if without else {}),
             **(note or {}),
         }
     key = document_key + SNAPSHOT_SUFFIX
