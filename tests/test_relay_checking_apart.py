@@ -107,10 +107,16 @@ async def test_no_file_that_lies_about_is_taken_for_a_module(
     assert (await SnapshotChecks().check(order(large()))).author == ANNA.public_key
 
 
-async def test_where_no_process_can_be_started_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_why_no_process_can_be_started_is_said_to_the_operator_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr("sys.executable", "/nowhere/python")
-    with pytest.raises(UncheckedError, match="could not be checked"):
-        await SnapshotChecks().check(order(large()))
+    async with Relay.serve(MemoryLog()) as relay, speaking(relay.url, ANNA) as anna:
+        refused = await anna.put(DOCUMENT, large(upto_ts=0), replaces=None)
+    assert isinstance(refused, Refusal)
+    assert refused.code is Code.UNAVAILABLE
+    assert "nowhere" not in refused.message
+    assert "/nowhere/python" in caplog.text
 
 
 async def test_a_program_that_is_one_file_checks_them_itself(

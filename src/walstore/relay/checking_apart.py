@@ -36,7 +36,13 @@ _MAIN = "from walstore.relay.checking_apart import main; main()"
 
 
 class UncheckedError(Exception):
-    """A snapshot that could not be checked, through no fault of its own."""
+    """A snapshot that could not be checked, through no fault of its own.
+
+    Why is in its cause, and for the operator: it may name what is on the relay's machine.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("the snapshot could not be checked: send it again")
 
 
 class SnapshotChecks:
@@ -59,7 +65,7 @@ class SnapshotChecks:
                 async with asyncio.timeout(_CHECK_S_MAX):
                     said = await _ask(order)
             except (TimeoutError, OSError) as error:
-                raise UncheckedError(f"the snapshot could not be checked: {error}") from error
+                raise UncheckedError from error
         return await asyncio.to_thread(_read_verdict, said, order)
 
 

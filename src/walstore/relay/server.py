@@ -486,7 +486,7 @@ class Relay:
             self._fault(peer, order.ref, error.reason)
             return
         except UncheckedError as error:
-            _logger.error("%s", error)
+            _logger.error("a snapshot could not be checked", exc_info=error.__cause__)
             peer.send(Refusal(order.ref, Code.UNAVAILABLE, str(error), {}))
             return
         there = await self.log.snapshots(order.document)
