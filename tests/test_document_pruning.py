@@ -1303,8 +1303,11 @@ async def returned(collect: bool = False) -> tuple[PrunableLog, RiggedSnapshots,
     return log, snapshots, [alice, bob, carol]
 
 
-async def test_who_is_revoked_and_comes_back_finds_what_was_in_flight_and_stops_nobody() -> None:
-    log, snapshots, there = await returned()
+@pytest.mark.parametrize("is_cut", [False, True])
+async def test_who_is_revoked_and_comes_back_finds_what_was_in_flight_and_stops_nobody(
+    is_cut: bool,
+) -> None:
+    log, snapshots, there = await returned(collect=is_cut)
     for each in there:
         await each.reread()
     for posture in ("trust", "trust-retain-tail", "re-derive"):
@@ -1317,6 +1320,9 @@ async def test_who_is_revoked_and_comes_back_finds_what_was_in_flight_and_stops_
         await each.pull()
         assert each.materialize() == {"note": ["b"], "late": 1}
         assert not each.is_read_only
+    # What was let go stays let go.
+    assert len({state_of(each) for each in there}) == 1
+    assert ("cuts" in snapshots.writes[-1]["state"]["x"]) == is_cut
 
 
 async def test_what_was_in_flight_and_is_pruned_makes_no_snapshot_false() -> None:
@@ -1331,16 +1337,6 @@ async def test_what_was_in_flight_and_is_pruned_makes_no_snapshot_false() -> Non
     alice.set_field("title", "on")
     await alice.commit()
     await alice.snapshot()
-
-
-async def test_nobody_goes_back_behind_a_barrier_for_who_comes_back() -> None:
-    _, snapshots, (alice, *_) = await returned(collect=True)
-    await alice.reread()
-    assert alice.materialize() == {"note": ["b"]}
-    alice.set_field("title", "on")
-    await alice.commit()
-    await alice.snapshot(over_gaps=True)
-    assert snapshots.writes[-1]["state"]["x"]["cuts"]
 
 
 async def test_naming_others_as_left_out_hides_no_lie() -> None:

@@ -451,7 +451,9 @@ async def test_nobody_waits_for_what_the_revoked_have_made_up(lie: str, posture:
         third = typed("c", 3, seq=4, prev=link_of(second))
     log, snapshots = logged([first, second, third]), RiggedSnapshots()
     counts = await counts_of(log)
-    assert counts == {"s": 3 if lie == "link" else 4}
+    (torn,) = [each.torn for each in counts.values() if isinstance(each, Counted)]
+    assert torn is not None
+    assert torn.lost == (("ab" * 32,) if lie == "link" else ())
     document, events = await reading(log, counts, snapshot_store=snapshots, posture=posture)
     assert (document.text("body"), reasons(events)) == ("abc", [])
     await document.snapshot()
@@ -480,7 +482,7 @@ async def test_nobody_waits_for_a_seq_that_the_links_of_the_revoked_pass_over(ho
     owner = await opened(log, ALICE, revoked=revoked.get, on_author_error="skip")
     text = owner.text("body")
     revoked[BOB.public_key] = counts = owner.counted(BOB.public_key)
-    assert all(type(each) is int for each in counts.values())
+    assert all(isinstance(each, Counted) and each.torn is not None for each in counts.values())
     await owner.reread()
     newcomer, _ = await reading(log, counts, snapshot_store=snapshots)
     for document in (owner, newcomer):
@@ -642,21 +644,47 @@ async def test_a_snapshot_is_not_called_false_for_what_does_not_count_and_cannot
     assert newcomer.snapshot_verdict is SnapshotVerdict.VERIFIED
 
 
-async def test_a_tail_that_lacks_the_first_use_of_a_seq_makes_no_snapshot_false() -> None:
-    # There is no link by which to tell what counts: nobody knows what the second one goes on from.
+async def test_what_the_owner_has_read_of_a_torn_session_counts_and_makes_no_snapshot_false() -> (
+    None
+):
     first = typed("a", 1, seq=1, prev=None)
     again = write_packed(BOB, [Set("title", BOBS, 9, "again")], seq=1, prev="ab" * 32)
     carols = write_packed(CAROL, [Set("t", f"{CAROL.public_key}:k", 5, 1)], session="k")
     log, snapshots = logged([first, carols, again]), RiggedSnapshots()
     counts = await counts_of(log)
-    assert counts == {"s": 1}
+    # It could be what the other one goes on from, as far as its seq says.
+    put_in(log, write_packed(BOB, [Set("title", BOBS, 99, "later")], seq=1))
     producer, _ = await reading(log, counts, snapshot_store=snapshots)
     await producer.snapshot()
     newcomer, _ = await reading(
         log, counts, snapshot_store=snapshots, posture="trust-retain-tail", retain_tail_n=2
     )
     assert newcomer.snapshot_verdict is SnapshotVerdict.TRUSTED
-    assert newcomer.materialize() == {"body": ["a"], "t": 1}
+    assert newcomer.materialize() == {"body": ["a"], "t": 1, "title": "again"}
+
+
+async def test_what_the_owner_had_not_read_of_a_torn_session_never_counts() -> None:
+    first, second, third = abc()
+    log, snapshots = logged([first, third]), RiggedSnapshots()
+    counts, known = await counts_of(log), dict[str, Counts]()
+    # Carol has read it, and signed it, before she knew.
+    put_in(log, second)
+    options: dict[str, Any] = {"snapshot_store": snapshots, "on_author_error": "skip"}
+    carol = await opened(log, CAROL, revoked=known.get, **options)
+    await carol.snapshot()
+    known[BOB.public_key] = counts
+    await carol.reread()
+    documents = [carol]
+    for posture in ("trust", "trust-retain-tail", "re-derive"):
+        documents.append((await reading(log, counts, snapshot_store=snapshots, posture=posture))[0])
+        assert documents[-1].snapshot_verdict is SnapshotVerdict.NONE
+    await documents[1].snapshot()
+    for posture in ("trust", "trust-retain-tail", "re-derive"):
+        documents.append((await reading(log, counts, snapshot_store=snapshots, posture=posture))[0])
+        assert documents[-1].snapshot_verdict.is_believed
+    assert len({state_of(each) for each in documents}) == 1
+    # Its text is where nothing of Bob is that counts.
+    assert [each.text("body") for each in documents[:1]] == ["ac"]
 
 
 async def test_what_counts_of_a_session_from_before_a_deletion_is_told_by_its_seqs() -> None:

@@ -305,10 +305,15 @@ def test_a_head_of_another_writer_is_no_ancestor() -> None:
     assert check_chain([write(ALICE, "s", 1, link_of(foreign))], heads).unlinked == [0]
 
 
-def test_an_old_element_pulled_again_is_no_new_head() -> None:
+def test_whatever_nothing_goes_on_from_is_a_head() -> None:
     elements = write_session(ALICE, "s", 4)
     heads = check_chain(elements).heads
-    assert check_chain(elements[1:2], heads).heads == heads
+    # Whether it was there before knows who keeps it.
+    again = Head(link_of(elements[1]), "s", 2)
+    assert check_chain(elements[1:2], heads).heads[ALICE.public_key] == {
+        *heads[ALICE.public_key],
+        again,
+    }
 
 
 @settings(max_examples=40, deadline=None)

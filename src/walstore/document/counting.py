@@ -1,9 +1,9 @@
 """What was read of an author, told so that others can go on counting it after a revocation.
 
 - Links are told of those elements that no other goes on from: they lead back to all the rest.
-- Where links are not known, because a peer's snapshot names none, the seqs have to do. So they do
-  where something is missing that they should lead back to, or where they pass a seq over: nobody
-  must wait for what its author may have made up.
+- Where something is missing that they should lead back to, or where they pass a seq over, all ends
+  are told, and where the chain is torn: nobody must wait for what its author may have made up.
+- Where links are not known, because a peer's snapshot names none, the seqs have to do.
 - What a log starts from could be anything: whether all of it counts is not for sure.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from walstore.document.log import DocumentLog
 from walstore.document.revoked import CountedLinks
-from walstore.signed.roster import Counted
+from walstore.signed.roster import Counted, Torn, seq_of
 
 
 def counted_by(
@@ -47,7 +47,34 @@ def counted_by(
     for replica, counter in counters.items():
         # Version 1 may stamp with another session than the one that counts the element, if any.
         counts.setdefault(replica.partition(":")[2], Counted(0, None, counter))
-    return counts if _is_whole(log, author, counts) else dict(seqs)
+    return counts if _is_whole(log, author, counts) else _torn(log, author, counts)
+
+
+def _torn(
+    log: DocumentLog, author: str, counts: Mapping[str, int | Counted]
+) -> dict[str, int | Counted]:
+    """The same of an author whose elements are no unbroken chain, or nobody can tell."""
+    linked = {each.link: each for each in log.all_linked(author) if each.session}
+    continued = {each.before.link for each in linked.values()}
+    ends = {(each.session, each.seq, link) for link, each in linked.items()}
+    ends |= {(head.session, head.seq, head.link) for head in log.heads.get(author, ())}
+    told: dict[str, int | Counted] = {}
+    for session, counted in counts.items():
+        if not session or isinstance(counted, int):
+            told[session] = seq_of(counted)
+            continue
+        others = sorted(
+            (seq, link)
+            for where, seq, link in ends
+            if where == session and link not in continued and link != counted.link
+        )
+        lost = {
+            each.before.link
+            for each in linked.values()
+            if each.session == session and each.before.link and not each.before.is_here
+        }
+        told[session] = counted._replace(torn=Torn(tuple(others), tuple(sorted(lost))))
+    return told
 
 
 def _is_whole(log: DocumentLog, author: str, counts: Mapping[str, int | Counted]) -> bool:

@@ -608,6 +608,27 @@ class WalDocument:
         )
         return counted_by(self._log, author, seqs, are_heads_known=are_heads_known)
 
+    async def recount(self, author: str) -> Counts:
+        """The same for sure: where what the log starts from leaves it open, as far as there is more
+        of it, it is read from its beginning once more.
+
+        Raises:
+            TransportError: It cannot be read now.
+        """
+        counted = self.counted(author)
+        if not self._log.is_led_back_to_base(author):
+            return counted
+        log = self._source.new_log()
+        try:
+            before = -1
+            while before != log.checkpoint:
+                before = log.checkpoint
+                await read_page(self._source, log)
+        except CheckpointTooOldError:
+            return counted
+        seqs = counted_in(log.tracker.seqs() or {}, author)
+        return counted_by(log, author, seqs, are_heads_known=True)
+
     def counts_all(self, author: str) -> bool:
         """Whether everything that was read of an author counts, for sure."""
         self._opened()
@@ -1081,7 +1102,7 @@ class WalDocument:
         try:
             async with self._turns:
                 before = self._barrier()
-                stored = await self._source.stored_snapshot()
+                stored = await self._source.stored_snapshot(is_strict=False)
                 if stored is not None and newest_cut(stored.cuts) > before:
                     await self._restart()
         finally:

@@ -58,5 +58,4 @@ class FoldRules:
 
     def counts_all(self, snapshot: Snapshot) -> bool:
         """Whether everything counts that a snapshot covers."""
-        seqs = {**snapshot.writer_seq, **(snapshot.seqs or {})}
-        return not is_overreaching(self.revoked, snapshot.crdt, seqs, snapshot.heads)
+        return not is_overreaching(self.revoked, snapshot)

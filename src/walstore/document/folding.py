@@ -335,6 +335,7 @@ class _Fold:
                 note={NOTE_NAME: note.to_json()},
                 ceiling=log.counter,
                 without=log.without,
+                torn=log.torn(),
             )
         except StateTooLargeError:
             return None

@@ -34,6 +34,7 @@ from typing import Any, NamedTuple
 
 from walstore.canon import Json, find_flaw
 from walstore.crdt import COUNTER_MAX, Change, Run, WalCrdt
+from walstore.crdt.runs import Insert
 from walstore.document.changed import Changes
 from walstore.document.entries import Entries, Entry, Part, Stretch
 from walstore.document.events import NOT_A_WRITER, Event, Fork, Rejection
@@ -50,6 +51,7 @@ from walstore.document.revoked import (
     inserted_in,
     named_in,
     nobody_revoked,
+    torn_id,
 )
 from walstore.document.sealing import Sealed
 from walstore.errors import MalformedError
@@ -66,7 +68,7 @@ from walstore.signed.chain import (
     link_decoded,
 )
 from walstore.signed.encoding import decode_public_key, decode_signature
-from walstore.signed.roster import seq_of
+from walstore.signed.roster import Counted, seq_of
 from walstore.wire.element import Element, read_element, read_raw_element
 from walstore.wire.envelope import (
     Envelope,
@@ -112,7 +114,9 @@ class _Candidate(NamedTuple):
     signed: bytes
 
 
-class _Linked(NamedTuple):
+class Linked(NamedTuple):
+    """An element of a session that was read, folded or not, and what it goes on from."""
+
     author: str
     link: str
     session: str | None
@@ -174,7 +178,7 @@ class DocumentLog:
         self.heads: dict[str, frozenset[Head]] = {}
         # The highest seq of each session in what the log starts from.
         self._begun_with: dict[Session, int] = {}
-        # The links of those that nothing but a snapshot names.
+        # The links of those in what the log starts from that others are known to go on from.
         self._claimed: frozenset[str] = frozenset()
         # The highest seq by replica before a barrier: what it let go of must not come back.
         self.covered: Mapping[str, int] = {}
@@ -204,7 +208,7 @@ class DocumentLog:
         # By link: elements of revoked authors that lead up to nothing that counts, so far.
         self._unlinked: dict[str, _Candidate] = {}
         # Those that were rejected, newest last: what they go on from leads on all the same.
-        self._rejected: dict[str, _Linked] = {}
+        self._rejected: dict[str, Linked] = {}
         # What counts of those authors who were revoked, as far as anything of them was read.
         self._counted: dict[str, CountedLinks] = {}
         # The counters of the log, while late elements are entered that waited together.
@@ -329,7 +333,7 @@ class DocumentLog:
         for value in page:
             if isinstance(value, Strokes):
                 self.checkpoint = value.times[-1]
-                shaped.append(value)
+                shaped += self._uncovered_strokes(value)
                 continue
             if ts_of(value) > ts_max:
                 # The checkpoint stays: it would pass everything that is still to come.
@@ -340,11 +344,20 @@ class DocumentLog:
                 if element.ts <= self.checkpoint:
                     raise MalformedError("element", "`ts` does not increase")
                 self.checkpoint = element.ts
-                shaped.append(self._candidate(element))
+                candidate = self._candidate(element)
+                if not self._is_covered(element.author, candidate.header):
+                    shaped.append(candidate)
             except MalformedError as error:
                 self.checkpoint = max(self.checkpoint, ts_of(value))
                 events.append(_rejection(value, error.reason))
         return shaped
+
+    def _uncovered_strokes(self, strokes: Strokes) -> list[_Candidate | Strokes]:
+        typing = strokes.typing
+        if typing.seq > self.covered.get(f"{typing.author}:{typing.session}", 0):
+            return [strokes]
+        each = map(self._candidate, strokes.elements())
+        return [part for part in each if not self._is_covered(typing.author, part.header)]
 
     def _candidate(self, element: Element) -> _Candidate:
         signed = self._frame.around(element.canonical)
@@ -730,11 +743,16 @@ class DocumentLog:
                 not counted.unmet
                 and all(each.author != author for each in self.unreadable.values())
                 and all(
-                    self.tracker.has_all(author, session or None, seq_of(each))
+                    self._is_all_here(author, session, each)
                     for session, each in counted.counts.items()
                 )
             )
         return counted.is_settled
+
+    def _is_all_here(self, author: str, session: str, counted: int | Counted) -> bool:
+        """Whether everything of a session is here that counts, besides what links lead to."""
+        is_torn = isinstance(counted, Counted) and counted.torn is not None
+        return is_torn or self.tracker.has_all(author, session or None, seq_of(counted))
 
     @property
     def _is_unsettled(self) -> bool:
@@ -818,6 +836,10 @@ class DocumentLog:
         self._begin_above(self.base_ts)
         self._forgotten += sum(map(len, gone))
         self.ledger = self.ledger.without(gone)
+        forgotten = {link for part in gone for link in part.links}
+        self._claimed |= forgotten.intersection(
+            prev for part in self.ledger.entries.parts for prev in part.prevs[:1] if prev
+        )
         for aside in (self._unproven, self._too_far, self._unlinked):
             for link in [link for link, each in aside.items() if each.element.ts <= self.base_ts]:
                 del aside[link]
@@ -834,7 +856,7 @@ class DocumentLog:
         changes: list[Change] | None,
     ) -> Entry | None:
         element, header = candidate.element, candidate.header
-        if link in self._known or self._is_covered(element.author, header):
+        if link in self._known:
             return None
         own = self._own.pop(link, None)
         if not self._is_writer(element.author):
@@ -845,7 +867,7 @@ class DocumentLog:
             # Back from the log: now it has its place there.
             entry = own.entry()
             entry.element = element
-            self.is_out_of_order |= self._is_named_early(entry)
+            self.is_out_of_order |= self._is_early(entry)
         else:
             own, envelope = None, self.open_envelope(element, header)
             seq, runs, message = envelope.author_seq, envelope.runs, envelope.message
@@ -861,23 +883,31 @@ class DocumentLog:
                 changes.close(entry.author, entry.ts)
         return entry
 
-    def _is_named_early(self, own: Entry) -> bool:
-        """Whether something in the log names what only comes with an own element, or after it.
+    def _is_early(self, own: Entry) -> bool:
+        """Whether an own element, folded when it was made, folds to something else at its place.
 
-        What is not there after a barrier, and is no newer, was let go, for all who read the log;
-        but here it was there already. Who is honest names nothing that they have not read.
+        What is not there after a barrier, and is no newer, was let go, for all who read the log. So
+        it matters if something before it in the log names what only comes with it, or after it;
+        and if what it names, or something earlier of the same replica, was read since it was made.
+        Who is honest names nothing that they have not read, and counts up.
         """
-        if not own.runs:
+        if not own.runs or not self.crdt.horizon:
             return False
         replica, counter = own.replica, min(counters_of(run)[0] for run in own.runs)
-        if counter > self.crdt.horizon:
-            return False
+        needed: dict[str, int] = {}
+        for name, last in map(last_named, own.runs):
+            needed[name] = max(needed.get(name, 0), min(last, self.crdt.horizon))
         since = takewhile(
             lambda part: (part.author, part.session) != (own.author, own.session),
             reversed(self.ledger.entries.parts),
         )
-        named = (last_named(run) for part in since for run in part.runs)
-        return any(each == replica and last >= counter for each, last in named)
+        for run in (run for part in since for run in part.runs):
+            name, last = last_named(run)
+            if name == replica and last >= counter and counter <= self.crdt.horizon:
+                return True
+            if isinstance(run, Insert) and run.counter <= needed.get(run.replica, 0):
+                return True
+        return False
 
     def _note_epoch(self, element: Element) -> None:
         """Note whether the key epoch of an element is over."""
@@ -919,7 +949,7 @@ class DocumentLog:
 
     def follow_back(self, author: str, counted: CountedLinks) -> None:
         """Find what leads up to the elements of an author that are named."""
-        counted.follow({each.link: each.before for each in self._all_linked(author)})
+        counted.follow({each.link: each.before for each in self.all_linked(author)})
         counted.pass_over(partial(self._is_begun_with, author))
 
     def are_led_up_to(self, author: str, counted: CountedLinks) -> bool:
@@ -930,11 +960,28 @@ class DocumentLog:
             # Some may be forgotten.
             return False
         named = dict(named_in(counted.counts))
-        read = [each for each in self._all_linked(author) if each.session in named]
+        read = [each for each in self.all_linked(author) if each.session in named]
         led = {(each.session, each.seq) for each in read if each.link in counted.links}
         return led.issuperset((each.session, each.seq) for each in read)
 
-    def _all_linked(self, author: str) -> Iterator[_Linked]:
+    def is_led_back_to_base(self, author: str) -> bool:
+        """Whether an author's elements go on from something that may be in what the log starts
+        from, or nowhere: nothing tells.
+        """
+        return self.base is not None and any(
+            each.before.is_here
+            and each.before.link not in self._claimed
+            and not self.holds(each.before.link or "")
+            and each.before.link not in self._rejected
+            for each in self.all_linked(author)
+        )
+
+    def torn(self) -> dict[str, str]:
+        """Names what counts of the revoked whose elements are no unbroken chain, by author."""
+        names = {author: torn_id(self.revoked(author)) for author in self.tracker.authors()}
+        return {author: name for author, name in names.items() if name is not None}
+
+    def all_linked(self, author: str) -> Iterator[Linked]:
         """Everything of an author that was read, folded or not."""
         for part in self.ledger.entries.parts:
             if part.author == author:
@@ -946,12 +993,13 @@ class DocumentLog:
                 yield self._linked(author, link, *header[:3])
         for each in self._rejected.values():
             if each.author == author:
-                yield each
+                # What it goes on from may have come since.
+                yield self._linked(author, *each[1:4], each.before.link)
 
     def _linked(
         self, author: str, link: str, session: str | None, seq: int, prev: str | None
-    ) -> _Linked:
-        return _Linked(author, link, session, seq, self._before(author, session, seq, prev))
+    ) -> Linked:
+        return Linked(author, link, session, seq, self._before(author, session, seq, prev))
 
     def begin_with(self, author: str, session: str | None, seq: int) -> None:
         """Take note of what is in what the log starts from."""

@@ -38,6 +38,7 @@ from walstore.document.revoked import Revoked, counted_seq, is_overreaching, nob
 from walstore.document.sealing import Sealed
 from walstore.document.snapshot import (
     SNAPSHOT_SUFFIX,
+    Cut,
     ForeignSnapshotError,
     Snapshot,
     deletion_cuts,
@@ -99,10 +100,14 @@ class PrunedLogError(CheckpointTooOldError):
 class OverreachingSnapshotError(MalformedError):
     """A snapshot, honest as far as can be told, that covers what no longer counts, or without what
     counts again.
+
+    Attributes:
+        snapshot: The snapshot.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, snapshot: Snapshot) -> None:
         super().__init__("snapshot", "it was made when other elements of a revoked author counted")
+        self.snapshot = snapshot
 
 
 class Marks(NamedTuple):
@@ -148,7 +153,10 @@ class Source:
         if counts is None:
             return self.is_writer(gap.author)
         counted = counts.get(gap.session or "")
-        return isinstance(counted, Counted) and gap.expected <= counted.seq
+        if not isinstance(counted, Counted) or counted.torn is not None:
+            # The seqs of a torn session may be left out by its author.
+            return False
+        return gap.expected <= counted.seq
 
     def is_told_by_links(self, author: str, session: str | None) -> bool:
         """Whether nothing but the links in an element is needed to tell if it counts."""
@@ -171,13 +179,13 @@ class Source:
             pool=self.pool,
         )
 
-    async def stored_snapshot(self) -> Snapshot | None:
-        """The stored snapshot, if it can be opened and is to be believed."""
+    async def stored_snapshot(self, *, is_strict: bool = True) -> Snapshot | None:
+        """The stored snapshot, if it can be opened and is to be believed; see `read_snapshot`."""
         stored = None
         if self.snapshot_store is not None:
             stored = await self.snapshot_store.read(self.snapshot_key)
         try:
-            return None if stored is None else self.read_snapshot(stored)
+            return None if stored is None else self.read_snapshot(stored, is_strict=is_strict)
         except (MalformedError, SealRejectedError, UnreadableError):
             return None
 
@@ -198,20 +206,15 @@ class Source:
             is_producer=self.is_producer,
             encryptor=self.encryptor,
         )
-        seqs = {**snapshot.writer_seq, **(snapshot.seqs or {})}
         if is_strict and (
-            self._lacks_what_counts(snapshot)
-            or is_overreaching(self.revoked, snapshot.crdt, seqs, snapshot.heads)
+            self._lacks_what_counts(snapshot) or is_overreaching(self.revoked, snapshot)
         ):
-            raise OverreachingSnapshotError
+            raise OverreachingSnapshotError(snapshot)
         return snapshot
 
     def _lacks_what_counts(self, snapshot: Snapshot) -> bool:
-        """Whether it was made without what somebody wrote of whom more counts by now.
-
-        Behind a barrier there is nothing to read it from.
-        """
-        return not snapshot.cuts and any(self._lacks(snapshot, each) for each in snapshot.without)
+        """Whether it was made without what somebody wrote of whom more counts by now."""
+        return any(self._lacks(snapshot, each) for each in snapshot.without)
 
     def _lacks(self, snapshot: Snapshot, author: str) -> bool:
         counts = self.revoked(author)
@@ -261,6 +264,8 @@ async def open_document(
         # What was pruned below a snapshot that covers too much is nowhere else any more.
         snapshot, verdict = await _load_snapshot(source, marks, events, is_strict=tried < 0)
         try:
+            if verdict is SnapshotVerdict.NONE and snapshot is not None:
+                return await _trust_cuts(source, snapshot, events)
             if posture == "re-derive":
                 return await _derive(source, snapshot, verdict, events)
             count = retain_tail_n if posture == "trust-retain-tail" else 0
@@ -309,6 +314,35 @@ async def _trust(
     return Opening(log, snapshot, snapshot, verdict, retained, readings, events)
 
 
+async def _trust_cuts(source: Source, snapshot: Snapshot, events: list[Event]) -> Opening:
+    """Start where a snapshot has let go of something last, from what the log folds to up to there.
+
+    It is not believed for what it covers; but whoever has let go of the same goes on from there.
+    """
+    barrier = snapshot.barrier
+    covered, rest = await _both_sides(source, barrier.ts)
+    log = source.new_log()
+    log.foresee([*covered, *rest])
+    judged, _ = _read_covered(source, log, snapshot, covered, rest)
+    crdt, _, cuts = _fold_with_cuts(judged, snapshot)
+    seqs = log.tracker.seqs()
+    base = snapshot._replace(
+        crdt=crdt,
+        cuts=cuts,
+        upto_ts=barrier.ts,
+        writer_seq=log.tracker.writer_seq(),
+        heads=judged.heads,
+        seqs=seqs,
+        covered=seqs or {},
+        document={**snapshot.document, "state": None if barrier.is_deletion else {}},
+        ceiling=judged.counter,
+        without=frozenset(log.without),
+        torn=log.torn(),
+    )
+    opening = await _trust(source, base, SnapshotVerdict.NONE, events, retain_tail_n=0)
+    return opening._replace(snapshot=None)
+
+
 def rolled_back(error: LogBehindError) -> Rollback:
     """What is to be told of a log that ends before what was read of it."""
     return Rollback(error.reason, error.head)
@@ -339,6 +373,7 @@ async def read_page(
 async def _load_snapshot(
     source: Source, marks: Marks, events: list[Event], *, is_strict: bool
 ) -> tuple[Snapshot | None, SnapshotVerdict]:
+    """The stored snapshot and the verdict on it; one that is not believed, for its cuts alone."""
     if source.snapshot_store is None:
         return None, SnapshotVerdict.NONE
     stored = await source.snapshot_store.read(source.snapshot_key)
@@ -348,8 +383,10 @@ async def _load_snapshot(
         return None, SnapshotVerdict.NONE
     try:
         snapshot = source.read_snapshot(stored, is_strict=is_strict)
-    except (ForeignSnapshotError, OverreachingSnapshotError):
+    except ForeignSnapshotError:
         return None, SnapshotVerdict.NONE
+    except OverreachingSnapshotError as error:
+        return error.snapshot if error.snapshot.cuts else None, SnapshotVerdict.NONE
     except (MalformedError, SealRejectedError) as error:
         events.append(Rejection(None, None, str(error), stored.document, proven=False))
         return None, SnapshotVerdict.FORGED
@@ -401,15 +438,7 @@ async def _derive(
     if snapshot is None:
         readings = [log.read(covered), log.read(rest)]
         return Opening(log, None, None, verdict, [], readings, events)
-    deleted_ts = max((cut.ts for cut in snapshot.cuts if cut.is_deletion), default=0)
-    since = [element for element in covered if ts_of(element) > deleted_ts]
-    readings = [log.read([element for element in covered if ts_of(element) <= deleted_ts])]
-    judged = log
-    if deleted_ts:
-        judged = _deleted(source, log, deleted_ts)
-        judged.foresee([*since, *rest])
-        judged.read(since)
-    readings.append(log.read(since))
+    judged, readings = _read_covered(source, log, snapshot, covered, rest)
     flaw, lacked = _flaw(log, judged, snapshot), _lacked(log, snapshot)
     is_unreadable, unlinked = bool(log.unreadable), set(log.unlinked)
     above = log.read(rest)
@@ -432,6 +461,28 @@ async def _derive(
         log.foresee(rest)
         above = log.read(rest)
     return Opening(log, snapshot, base, verdict, [], [*readings, above], events)
+
+
+def _read_covered(
+    source: Source,
+    log: DocumentLog,
+    snapshot: Snapshot,
+    covered: Sequence[object],
+    rest: Sequence[object],
+) -> tuple[DocumentLog, list[Reading]]:
+    """Read what a snapshot covers into a log; the same since the last deletion that the snapshot
+    knows of, and what came of it.
+    """
+    deleted_ts = max((cut.ts for cut in snapshot.cuts if cut.is_deletion), default=0)
+    since = [element for element in covered if ts_of(element) > deleted_ts]
+    readings = [log.read([element for element in covered if ts_of(element) <= deleted_ts])]
+    judged = log
+    if deleted_ts:
+        judged = _deleted(source, log, deleted_ts)
+        judged.foresee([*since, *rest])
+        judged.read(since)
+    readings.append(log.read(since))
+    return judged, readings
 
 
 async def _both_sides(
@@ -477,7 +528,9 @@ def _flaw(log: DocumentLog, judged: DocumentLog, snapshot: Snapshot) -> str | No
     """
     if log.is_out_of_order:
         log.crdt = log.refolded()
-    crdt, covered = _fold_with_cuts(judged, snapshot) if snapshot.cuts else (log.crdt, {})
+    crdt, covered, _ = (
+        _fold_with_cuts(judged, snapshot) if snapshot.cuts else _Cutting(log.crdt, {}, [])
+    )
     if not same_state(crdt, snapshot):
         return "the log folds to another state"
     if any(seq > snapshot.covered.get(replica, 0) for replica, seq in covered.items()):
@@ -501,25 +554,37 @@ def _flaw(log: DocumentLog, judged: DocumentLog, snapshot: Snapshot) -> str | No
     return None
 
 
-def _fold_with_cuts(log: DocumentLog, snapshot: Snapshot) -> tuple[WalCrdt, Mapping[str, int]]:
-    """What a log folds to, if the same is let go at the same places as in a snapshot; and the
-    highest seq by replica that was folded before the last of them.
+class _Cutting(NamedTuple):
+    """What a log folds to with cuts, the highest seq by replica before the last of them, and the
+    cuts, as they are where no more and no less counts than now.
     """
-    cuts = deque(cut for cut in snapshot.cuts if cut.ts > log.base_ts)
+
+    crdt: WalCrdt
+    covered: Mapping[str, int]
+    cuts: list[Cut]
+
+
+def _fold_with_cuts(log: DocumentLog, snapshot: Snapshot) -> _Cutting:
+    """Fold a log, and let go of the same at the same places as in a snapshot."""
+    due = deque(cut for cut in snapshot.cuts if cut.ts > log.base_ts)
     crdt, seqs, covered = log.fold_on(log.base), dict(log.covered), log.covered
-    for entry in sorted(log.ledger.entries, key=lambda entry: entry.ts):
+    cuts = [cut for cut in snapshot.cuts if cut.ts <= log.base_ts]
+    # After the last element there may be cuts, too.
+    parts = [*sorted(log.ledger.entries, key=lambda entry: entry.ts), None]
+    for entry in parts:
         # Between cuts where nothing was folded, once is as good as often.
-        is_due = bool(cuts) and cuts[0].ts < entry.ts
-        while cuts and cuts[0].ts < entry.ts:
-            cuts.popleft()
+        is_due = False
+        while due and (entry is None or due[0].ts < entry.ts):
+            is_due, cut = True, due.popleft()
+            cuts.append(cut._replace(horizon=crdt.counter))
         if is_due:
             crdt, covered = crdt.collected(), dict(seqs)
-        replica = entry.replica or ""
-        if replica and entry.seq_last <= covered.get(replica, 0):
+        replica = "" if entry is None else entry.replica or ""
+        if entry is None or (replica and entry.seq_last <= covered.get(replica, 0)):
             continue
         seqs[replica] = max(seqs.get(replica, 0), entry.seq_last)
         crdt.fold_runs(entry.runs)
-    return (crdt.collected(), seqs) if cuts else (crdt, covered)
+    return _Cutting(crdt, covered, cuts)
 
 
 def _lacked(log: DocumentLog, snapshot: Snapshot) -> dict[Session, int]:

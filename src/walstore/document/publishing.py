@@ -18,7 +18,7 @@ from walstore.crdt import WalCrdt
 from walstore.document.events import Rejection
 from walstore.document.faults import SnapshotRefusedError
 from walstore.document.log import DocumentLog
-from walstore.document.opening import Source
+from walstore.document.opening import OverreachingSnapshotError, Source
 from walstore.document.ports import SnapshotConflictError, SnapshotStore, StoredSnapshot
 from walstore.document.snapshot import (
     Cut,
@@ -116,6 +116,10 @@ class Producer(NamedTuple):
             if draft.is_cutting and upto_ts >= checkpoint:
                 raise SnapshotConflictError from None
             return upto_ts >= checkpoint
+        except OverreachingSnapshotError as error:
+            if error.snapshot.barrier.ts > draft.barrier.ts:
+                raise BarrierMovedError from None
+            return False
         except (MalformedError, SealRejectedError):
             return False
         if snapshot.barrier > draft.barrier:
@@ -166,6 +170,7 @@ class Producer(NamedTuple):
             is_chained=self.is_chained,
             ceiling=log.counter,
             without=log.without,
+            torn=log.torn(),
         )
         name = find_dropped_name(document)
         if name is not None:

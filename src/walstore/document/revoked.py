@@ -9,9 +9,12 @@
   element that was there before. So an element counts if its link is named, or leads up to one that
   does; until that is known, it waits. What leads up to it is there for sure: whoever revoked had
   read it. While it is not here, somebody withholds it, and nothing is signed that stands for it.
-- Where no links are named, by an older roster, of a peer that counts by author, or because
-  whoever revoked has missed something, the seqs have to do: the first element with a seq counts,
-  and no other.
+- Where an author's elements are no unbroken chain, all its ends are named, and the links at which it
+  is torn: whoever revoked has not read what they lead to, and its author may have made it up. That
+  does not count, and nobody waits for it. What a snapshot covers cannot be told from seqs then: one
+  that is believed says what its producer knew to count.
+- Where no links are named, by an older roster, or of a peer that counts by author, the seqs have to
+  do: the first element with a seq counts, and no other.
 - An empty session stands for the elements of a peer that counts by author; with a bare seq if any
   of them have no session.
 - What others wrote after an element that does not count is kept, near where it was; see
@@ -26,11 +29,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 
+from walstore.canon import content_hash
 from walstore.crdt import COUNTER_MAX, Run, WalCrdt
 from walstore.crdt.counters import Counters
 from walstore.crdt.runs import Insert
-from walstore.signed.chain import Head
-from walstore.signed.roster import Counted, Counts, seq_of
+from walstore.document.snapshot import Snapshot
+from walstore.signed.roster import Counted, Counts, counts_json, seq_of
 
 # What counts of a revoked author, by session; None of anybody else.
 Revoked: TypeAlias = Callable[[str], Counts | None]
@@ -65,28 +69,35 @@ def named_in(counts: Counts) -> Iterator[tuple[str, int]]:
             yield session, each.seq
 
 
-def is_overreaching(
-    revoked: Revoked, crdt: WalCrdt, seqs: Mapping[str, int], heads: Mapping[str, Iterable[Head]]
-) -> bool:
-    """Whether a snapshot covers more of revoked authors than counts, as far as can be told.
+def torn_id(counts: Counts | None) -> str | None:
+    """Names what counts of an author whose elements are no unbroken chain; None of all others."""
+    if counts is None or not any(
+        isinstance(each, Counted) and each.torn is not None for each in counts.values()
+    ):
+        return None
+    return content_hash(counts_json(counts))
 
-    Args:
-        revoked: What counts of them.
-        crdt: Its state.
-        seqs: The highest seq by replica, or by author, that is covered.
-        heads: The newest elements by author.
-    """
-    if _waits_for_any(revoked, crdt):
+
+def is_overreaching(revoked: Revoked, snapshot: Snapshot) -> bool:
+    """Whether a snapshot covers more of revoked authors than counts, as far as can be told."""
+    if _waits_for_any(revoked, snapshot.crdt):
         return True
+    seqs = {**snapshot.writer_seq, **(snapshot.seqs or {})}
     for replica, seq in seqs.items():
         author, _, session = replica.partition(":")
         if counted_seq(revoked, author, session, seq) < seq:
             return True
-    for author, own in heads.items():
+    authors = {replica.partition(":")[0] for replica in seqs}
+    torn = {author: torn_id(revoked(author)) for author in authors}
+    if snapshot.document["state"] is not None and any(
+        name is not None and snapshot.torn.get(author) != name for author, name in torn.items()
+    ):
+        return True
+    for author, own in snapshot.heads.items():
         counts = revoked(author) or {}
         for head in own:
             counted = counts.get(head.session)
-            if not isinstance(counted, Counted):
+            if not isinstance(counted, Counted) or counted.torn is not None:
                 continue
             # Who knows another element with the last seq has a fork of the session; so has who
             # knows one that the session has left behind, and does not go on from.
@@ -147,6 +158,7 @@ class CountedLinks:
     """
 
     __slots__ = (
+        "_lost",
         "_twins",
         "admitted",
         "counts",
@@ -162,9 +174,10 @@ class CountedLinks:
     def __init__(self, counts: Counts) -> None:
         """Begin with what is named."""
         self.counts = counts
-        named = [each.link for each in counts.values() if isinstance(each, Counted)]
-        self.links = {link for link in named if link is not None}
+        known = [each for each in counts.values() if isinstance(each, Counted)]
+        self.links = {link for each in known for _, link in each.named()}
         self.unmet = set(self.links)
+        self._lost = {link for each in known if each.torn for link in each.torn.lost} - self.links
         self.admitted: set[str] = set()
         self.is_full = self.is_settled = self.is_asked_for = self.is_followed = False
         self.inserted: dict[str, Counters] | None = None
@@ -177,46 +190,45 @@ class CountedLinks:
     def pass_over(self, is_begun_with: Callable[[str, int], bool]) -> None:
         """Wait for nothing that is in what the log starts from, by session and seq."""
         for session, each in self.counts.items():
-            if isinstance(each, Counted) and each.link and is_begun_with(session, each.seq):
-                self.unmet.discard(each.link)
+            for seq, link in each.named() if isinstance(each, Counted) else ():
+                if is_begun_with(session, seq):
+                    self.unmet.discard(link)
 
-    def meet(self, link: str, before: Before) -> None:
-        """Take note of an element that counts, and of what leads up to it."""
+    def meet(self, link: str, before: Before) -> bool:
+        """Take note of an element that counts, and of what leads up to it.
+
+        Returns:
+            Whether it goes on from one that was not known to count.
+        """
         self.unmet.discard(link)
-        if before.link is None:
-            return
-        if before.is_here:
-            self.links.add(before.link)
-        else:
-            self.expect((before.link,))
+        return self._lead_to(before)
+
+    def _lead_to(self, before: Before) -> bool:
+        if before.link is None or before.link in self.links or before.link in self._lost:
+            return False
+        self.links.add(before.link)
+        if not before.is_here:
+            self.unmet.add(before.link)
+        return True
 
     def expect(self, links: Iterable[str]) -> None:
         """Take note that elements count which may come."""
         for link in links:
-            if link not in self.links:
-                self.links.add(link)
-                self.unmet.add(link)
+            self._lead_to(Before(link))
 
     def follow(self, befores: Mapping[str, Before]) -> None:
         """Take note of elements by link, each with what is before it."""
-        names = list(self.links)
-        while names:
-            link = names.pop()
-            if link not in befores:
-                continue
-            before = befores[link]
-            if before.link is not None and before.link not in self.links:
-                names.append(before.link)
-            self.meet(link, before)
+        for link in list(self.links):
+            name: str | None = link
+            while name is not None and name in befores and self.meet(name, befores[name]):
+                name = befores[name].link
 
     def foresee(self, befores: Mapping[str, Before]) -> None:
         """The same of elements that are still to be read: they count, and are not here yet."""
-        names = list(self.links)
-        while names:
-            before = befores.get(names.pop())
-            if before is not None and before.link is not None and before.link not in self.links:
-                names.append(before.link)
-                self.expect((before.link,))
+        for link in list(self.links):
+            name: str | None = link
+            while name is not None and name in befores and self._lead_to(befores[name]):
+                name = befores[name].link
 
     def may_wait(self, session: str, seq: int) -> bool:
         """Whether there is room for one more element with a seq to wait for a link."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import lt
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from walstore.canon import FORBIDDEN_NAMES
@@ -82,6 +83,8 @@ class Snapshot(NamedTuple):
         rejected: What is still in the way of a snapshot for everybody, if this is one that a reader
             has kept for itself.
         without: Those who were revoked, and had written what it covers and does not count.
+        torn: By author, the name of what its producer knew to count of them, where somebody revoked
+            has left no unbroken chain of elements.
     """
 
     crdt: WalCrdt
@@ -96,6 +99,7 @@ class Snapshot(NamedTuple):
     ceiling: int = 0
     rejected: Sequence[Rejection] = ()
     without: frozenset[str] = frozenset()
+    torn: Mapping[str, str] = MappingProxyType({})
 
     def seq_of(self, author: str, session: str | None) -> int | None:
         """How far it covers a session, or an author who counts without; None if it does not say."""
@@ -146,6 +150,7 @@ def make_snapshot(
     is_chained: bool = True,
     ceiling: int = 0,
     without: Collection[str] = (),
+    torn: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Sign a snapshot document.
 
@@ -165,6 +170,7 @@ def make_snapshot(
         is_chained: Whether to add `x`; without it the state is just what peers write.
         ceiling: The highest counter of every element up to `upto_ts`, whether it counts or not.
         without: The revoked who had written what is covered and does not count.
+        torn: By author, the name of what counts of the revoked whose elements are no chain.
     """
     state: dict[str, Any]
     counted: dict[str, Any] = {}
@@ -191,6 +197,7 @@ def make_snapshot(
             **({"barrier": cuts[-1].ts, "cuts": [list(cut) for cut in cuts]} if cuts else {}),
             **_gone_on(seqs or {}, covered if cuts else None),
             **({"without": sorted(without)} if without else {}),
+            **({"torn": dict(torn)} if torn else {}),
             **(note or {}),
         }
     key = document_key + SNAPSHOT_SUFFIX
@@ -339,7 +346,7 @@ def _read_state(
     crdt.horizon = max((cut.horizon for cut in cuts), default=0)
     heads = _heads(fields.get("heads", {}))
     covered = _covered(fields.get("covered", {}), seqs or {}) if cuts else {}
-    named = fields.get("without")
+    named, torn = fields.get("without"), fields.get("torn")
     return Snapshot(
         crdt,
         upto_ts,
@@ -353,6 +360,7 @@ def _read_state(
         ceiling,
         _rejected(fields.get("rejected")),
         frozenset(filter(_is_text, named if isinstance(named, list) else ())),
+        torn if isinstance(torn, dict) else {},
     )
 
 

@@ -491,7 +491,6 @@ def _heads(
     known: Mapping[str, frozenset[Head]],
 ) -> dict[str, frozenset[Head]]:
     """The heads, old and new, that no accepted element continues."""
-    newest = _newest_seqs(known)
     heads = {
         writer: {head for head in each if head.link not in continued}
         for writer, each in known.items()
@@ -501,20 +500,9 @@ def _heads(
             continue
         writer = elements.writers[place]
         head = Head(name, elements.sessions[place], elements.seqs[place])
-        # An old element pulled once more must not count as the end of a branch.
-        if head.seq >= newest.get((writer, head.session), 0):
-            heads.setdefault(writer, set()).add(head)
+        heads.setdefault(writer, set()).add(head)
     return {writer: frozenset(each) for writer, each in heads.items()}
 
 
 def _writers_by_link(known: Mapping[str, frozenset[Head]]) -> dict[str, str]:
     return {head.link: writer for writer, each in known.items() for head in each}
-
-
-def _newest_seqs(known: Mapping[str, frozenset[Head]]) -> dict[tuple[str, str], int]:
-    newest: dict[tuple[str, str], int] = {}
-    for writer, each in known.items():
-        for head in each:
-            session = (writer, head.session)
-            newest[session] = max(newest.get(session, 0), head.seq)
-    return newest

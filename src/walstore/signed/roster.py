@@ -13,8 +13,11 @@
   to a seq in each session, and nothing of other sessions. An empty session stands for the elements
   of peers that count by author. No clock is asked, so all readers agree.
 - A seq can be used again, a link cannot: an element counts only if a link that is named is its own,
-  or leads back to it. Links are named of those sessions that no other goes on from. Older rosters
-  name nothing but the seq.
+  or leads back to it. Links are named of those sessions that no other goes on from. Of peers
+  without sessions, and in older rosters, nothing but the seq is named.
+- Where an author's elements are no unbroken chain, all its ends are named, and the links that lead
+  to what the owner has not read: that does not count, and nobody waits for it. Such a session is
+  written `[seq, link, counter, [[seq, link], …], [link, …]]`.
 - Where there is no room for all that counts, whoever of the revoked takes most of it gives way: who
   has opened many sessions fills a roster, and that must not cost others what they wrote.
 - Whoever is made a writer again is trusted again, with everything that was written meanwhile.
@@ -22,12 +25,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from walstore.canon import INTEGER_MAX, canonical_text, parse
+from walstore.canon import INTEGER_MAX, Json, canonical_text, parse
 from walstore.errors import MalformedError, PeerError, UsageError
 from walstore.signed.card import Card, is_kem_key
 from walstore.signed.encoding import decode_hex, decode_public_key
@@ -94,6 +97,19 @@ class MemberRefusedError(UsageError):
         self.reason = reason
 
 
+class Torn(NamedTuple):
+    """What else there is to know of a session of an author whose elements are no unbroken chain.
+
+    Attributes:
+        ends: Further elements that nothing goes on from, each with its seq and its link.
+        lost: The links that its elements go on from and that the owner has not read: they do not
+            count, and may have been made up.
+    """
+
+    ends: tuple[tuple[int, str], ...] = ()
+    lost: tuple[str, ...] = ()
+
+
 class Counted(NamedTuple):
     """What counts of one session of somebody who may write no longer.
 
@@ -102,11 +118,21 @@ class Counted(NamedTuple):
         link: The link of the element with it; None where another session goes on from there, whose
             link leads back to it, and of a count by author.
         counter: The highest counter of the list elements that the session has inserted.
+        torn: What else tells, where the author's elements are no unbroken chain; then seqs may be
+            left out.
     """
 
     seq: int
     link: str | None
     counter: int
+    torn: Torn | None = None
+
+    def named(self) -> Iterator[tuple[int, str]]:
+        """The seqs and links of all elements that are named."""
+        if self.link is not None:
+            yield self.seq, self.link
+        if self.torn is not None:
+            yield from self.torn.ends
 
 
 # What counts, by session; older rosters name nothing but the seq.
@@ -396,10 +422,27 @@ def _read_counts(value: object) -> Counts:
 def _read_counted(value: object) -> int | Counted:
     if type(value) is not list:
         return _integer(value, "a seq", 0)
-    if len(value) != 3 or not (value[1] is None or decode_hex(value[1]) is not None):
+    if len(value) not in (3, 5) or not (value[1] is None or _is_link(value[1])):
         raise RosterRefusedError("what counts of a session is malformed")
-    seq, link, counter = value
-    return Counted(_integer(seq, "a seq", 0), link, _integer(counter, "a counter", 0))
+    seq, link, counter, *rest = value
+    torn = _read_torn(*rest) if rest else None
+    return Counted(_integer(seq, "a seq", 0), link, _integer(counter, "a counter", 0), torn)
+
+
+def _read_torn(ends: object, lost: object) -> Torn:
+    if type(ends) is not list or type(lost) is not list or not all(map(_is_link, lost)):
+        raise RosterRefusedError("what counts of a session is malformed")
+    return Torn(tuple(map(_read_end, ends)), tuple(lost))
+
+
+def _read_end(value: object) -> tuple[int, str]:
+    if type(value) is not list or len(value) != 2 or not _is_link(value[1]):
+        raise RosterRefusedError("what counts of a session is malformed")
+    return _integer(value[0], "a seq", 1), value[1]
+
+
+def _is_link(value: object) -> bool:
+    return decode_hex(value) is not None
 
 
 def _integer(value: object, what: str, smallest: int) -> int:
@@ -433,10 +476,14 @@ def seq_of(counted: int | Counted) -> int:
 
 def counts_json(counts: Counts) -> dict[str, Any]:
     """What counts of somebody, as it is written."""
-    return {
-        session: counted if isinstance(counted, int) else list(counted)
-        for session, counted in counts.items()
-    }
+    return {session: _counted_json(counted) for session, counted in counts.items()}
+
+
+def _counted_json(counted: int | Counted) -> Json:
+    if isinstance(counted, int):
+        return counted
+    *told, torn = counted
+    return told if torn is None else [*told, [list(end) for end in torn.ends], list(torn.lost)]
 
 
 def counted_in(seqs: Mapping[str, int], key: str) -> dict[str, int]:

@@ -63,7 +63,7 @@ class SharedDocument(Protocol):
         """What was not folded."""
         ...
 
-    def counted(self, author: str) -> Counts:
+    async def recount(self, author: str) -> Counts:
         """What was read of an author, for a roster to say that it counts."""
         ...
 
@@ -149,7 +149,7 @@ class Attached:
     async def counted(self, key: str) -> Counts:
         """What somebody has written, as far as it can be read now."""
         await self.pull()
-        return self.needed().counted(key)
+        return await self.needed().recount(key)
 
     @property
     def _is_unfollowed(self) -> bool:

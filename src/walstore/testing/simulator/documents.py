@@ -170,7 +170,7 @@ class DocumentFleet(DocumentWorld):
             return
         victim = chance.choice(there)
         author = victim.identity.public_key
-        self._revoked[author] = client.document.counted(author)
+        self._revoked[author] = await client.document.recount(author)
         self._trace(client.name, "revoke", victim.name)
         victim.is_out = True
         victim.crash()
