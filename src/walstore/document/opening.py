@@ -380,7 +380,7 @@ def started(log: DocumentLog, snapshot: Snapshot) -> DocumentLog:
     if snapshot.seqs is None:
         log.tracker.cover_unknown()
     log.covered = dict(snapshot.covered)
-    log.without = set(snapshot.without)
+    log.left_out = dict.fromkeys(snapshot.without, 0)
     return log
 
 
