@@ -311,6 +311,12 @@ class DocumentLog:
             _note_first(found, each.element)
         return found
 
+    def leave_out(self, left_out: Mapping[str, int], *, upto_ts: int) -> None:
+        """Take over who was passed over up to a `ts`: what the log starts from does not say it."""
+        for author, ts in left_out.items():
+            if ts <= upto_ts:
+                self.left_out.setdefault(author, ts)
+
     def is_waiting_for(self, author: str) -> bool:
         """Whether elements of somebody revoked wait for what they lead up to."""
         return any(each.element.author == author for each in self.unlinked.values())

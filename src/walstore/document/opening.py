@@ -171,13 +171,13 @@ class Source:
             pool=self.pool,
         )
 
-    async def stored_snapshot(self) -> Snapshot | None:
-        """The stored snapshot, if it can be opened and is to be believed."""
+    async def stored_snapshot(self, *, is_strict: bool = True) -> Snapshot | None:
+        """The stored snapshot, if it can be opened and is to be believed; see `read_snapshot`."""
         stored = None
         if self.snapshot_store is not None:
             stored = await self.snapshot_store.read(self.snapshot_key)
         try:
-            return None if stored is None else self.read_snapshot(stored)
+            return None if stored is None else self.read_snapshot(stored, is_strict=is_strict)
         except (MalformedError, SealRejectedError, UnreadableError):
             return None
 
