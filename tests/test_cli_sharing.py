@@ -11,13 +11,18 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
 from tests.cli_process import WAIT_S, Forker, Home, forking, relay_of
+from walstore import ALLOW_ANY, Identity, WalDocument
 from walstore.local.guard import Guard
+from walstore.net import WebSocketTransport
+from walstore.signed.card import Card
+from walstore.signed.invitation import Invitation
 
 NOBODY = "ws://127.0.0.1:1"
 
@@ -337,6 +342,45 @@ def test_a_snapshot_is_signed_and_what_was_removed_goes(ada: Home, bo: Home, rel
     refused = bo("compact", "notes")
     assert (refused.code, refused.out) == (2, "")
     assert "--role producer" in refused.err
+
+
+async def test_who_was_revoked_and_cannot_come_back_is_let_in_with_another_card(
+    ada: Home, relay: str
+) -> None:
+    bo, other = Identity.generate(), Identity.generate()
+    card = Card.of(bo).line
+    ada.ok("init", "notes", "--relay", relay)
+    invitation = Invitation.read(ada.ok("share", "notes", card).out.strip())
+    anybody: dict[str, Any] = {"writers": ALLOW_ANY, "snapshot_role": ALLOW_ANY}
+    async with WebSocketTransport(relay, identity=bo) as transport:
+        theirs = WalDocument(invitation.document, transport=transport, identity=bo, **anybody)
+        await theirs.open()
+        theirs.set_field("one", 1)
+        await theirs.commit()
+        ada.ok("sync", "notes")
+        ada.ok("revoke", "notes", bo.public_key)
+        # He has not heard of it.
+        theirs.set_field("two", 2)
+        await theirs.commit()
+    ada.ok("sync", "notes")
+    owner = Identity.load(next(ada.root.rglob("identities/*.json")))
+    async with WebSocketTransport(relay, identity=owner) as transport:
+        hers = WalDocument(
+            invitation.document,
+            transport=transport,
+            snapshot_store=transport,
+            identity=owner,
+            **anybody,
+        )
+        await hers.open()
+        await hers.delete_document()
+    refused = ada("share", "notes", card)
+    assert (refused.code, refused.out) == (2, "")
+    assert "which nobody can read any more" in refused.err
+    assert "`walstore keygen NAME` makes one at theirs" in refused.err
+    assert "revoked" in ada.ok("share", "notes").out
+    ada.ok("share", "notes", Card.of(other).line)
+    assert ada.ok("show", "notes", "--json").json == {}
 
 
 def test_a_relay_that_lost_something_is_told_of_and_then_accepted(

@@ -1339,6 +1339,25 @@ async def test_what_was_in_flight_and_is_pruned_makes_no_snapshot_false() -> Non
     await alice.snapshot()
 
 
+async def test_a_peers_snapshot_names_nobody_and_may_lack_what_was_passed_over() -> None:
+    log, snapshots, revoked = PrunableLog(), RiggedSnapshots(), dict[str, Counts]()
+    peer: dict[str, Any] = {"snapshot_store": snapshots, "on_author_error": "skip"}
+    peer |= {"wire": "starfish", "chained": False}
+    alice = await opened(log, ALICE, revoked=revoked.get, **peer)
+    bob = await opened(log, BOB, **peer)
+    bob.set_field("title", "one")
+    await bob.commit()
+    await alice.pull()
+    revoked[BOB.public_key] = alice.counted(BOB.public_key)
+    assert await alice.can_return(BOB.public_key)
+    bob.set_field("title", "two")
+    await bob.commit()
+    await alice.pull()
+    assert await alice.can_return(BOB.public_key)
+    await alice.snapshot()
+    assert not await alice.can_return(BOB.public_key)
+
+
 async def test_naming_others_as_left_out_hides_no_lie() -> None:
     log, snapshots = PrunableLog(), RiggedSnapshots()
     alice = await opened(log, ALICE, snapshot_store=snapshots)

@@ -1074,6 +1074,30 @@ async def test_what_is_in_a_snapshot_that_names_no_links_counts_by_its_seqs() ->
         assert (document.text("body"), reasons(events)) == ("abcX", [REVOKED])
 
 
+@pytest.mark.parametrize("how", ["all of it counts", "one more", "a twin", "a forgotten twin"])
+async def test_a_snapshot_names_those_alone_of_whom_something_is_left_out(how: str) -> None:
+    elements, snapshots = abc(), RiggedSnapshots()
+    counts = await counts_of(logged(elements))
+    # What leads up to the last one that counts is known to count once that one is there.
+    log = logged(elements)
+    document, _ = await reading(log, counts, snapshot_store=snapshots, history_max=2)
+    if how == "one more":
+        put_in(log, forged("d", seq=4))
+    elif how != "all of it counts":
+        put_in(log, forged("X", seq=2))
+    await document.pull()
+    if how == "a forgotten twin":
+        alice = await opened(log)
+        for number in range(12):
+            alice.set_field("title", number)
+            await alice.commit()
+        await document.pull()
+        assert not document._log._unlinked
+    extension = (await document.snapshot())["state"]["x"]
+    assert ("without" in extension) is (how != "all of it counts")
+    assert extension.get("without", [BOB.public_key]) == [BOB.public_key]
+
+
 async def test_it_is_known_whether_all_that_was_read_counts() -> None:
     elements = abc()
     log = logged(elements)

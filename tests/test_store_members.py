@@ -13,7 +13,7 @@ import pytest
 from tests.relay_clients import eventually
 from tests.stores import ADA, BEN, CAM, KEY, PATIENCE_S, free_port, until
 from walstore.canon import parse
-from walstore.document.document import ALLOW_ANY
+from walstore.document.document import ALLOW_ANY, WalDocument
 from walstore.document.events import NOT_A_WRITER, Event, Rejection, Rollback
 from walstore.document.snapshot import SNAPSHOT_SUFFIX
 from walstore.errors import TransportError
@@ -21,11 +21,13 @@ from walstore.local import LocalFile
 from walstore.local.faults import LocalFileFullError
 from walstore.net import WebSocketTransport
 from walstore.relay import MemoryLog, Relay, SqliteLog
+from walstore.relay.log import Removal
 from walstore.relay.session import Session
 from walstore.signed import Identity
 from walstore.signed.card import Card
 from walstore.store.lookout import _LOOK_S_MAX, _LOOK_S_MIN, Lookout
 from walstore.store.shared import NotSharedError
+from walstore.store.sharing import CannotReturnError
 from walstore.store.sharing_state import load_state
 from walstore.store.store import WalStore
 from walstore.store.strangers import _HELD_MAX, Strangers
@@ -725,3 +727,44 @@ async def test_after_news_the_next_reason_is_followed_soon(clock: tuple[Clock, L
     await settled()
     await time.pass_by(_LOOK_S_MIN)
     assert len(time.looks) == count + 1
+
+
+@pytest.mark.parametrize("how", ["pruned", "deleted"])
+async def test_an_owner_who_has_everything_lets_nobody_back_whom_others_cannot_read(
+    tmp_path: Path, how: str
+) -> None:
+    log, path = MemoryLog(), tmp_path / "ada.wal"
+    async with AsyncExitStack() as stack:
+        relay = await stack.enter_async_context(Relay.serve(log))
+
+        def adas() -> WalStore:
+            return WalStore.open(
+                KEY, identity=ADA, relay=relay.url, owner=ADA.public_key, path=path
+            )
+
+        socket = await stack.enter_async_context(WebSocketTransport(relay.url, identity=BEN))
+        async with adas() as ada:
+            await ada.sharing.invite(Card.of(BEN))
+            ben = WalDocument(
+                KEY, transport=socket, identity=BEN, writers=ALLOW_ANY, snapshot_role=()
+            )
+            await ben.open()
+            ben.set_field("before", 1)
+            await ben.commit()
+            await ada.sharing.revoke(BEN.public_key)
+            ben.set_field("late", 1)
+            await ben.commit()
+            await ada.pull()
+            if how == "pruned":
+                await ada.snapshot()
+            else:
+                await ada.document.delete_document()
+            await log.compact([Removal(KEY, (), ada.checkpoint)])
+            with pytest.raises(CannotReturnError):
+                await ada.sharing.invite(Card.of(BEN))
+        for _ in range(2):
+            async with adas() as ada:
+                with pytest.raises(CannotReturnError):
+                    await ada.sharing.invite(Card.of(BEN))
+                assert not may_write(ada, BEN)
+                await ada.sharing.invite(Card.of(CAM))

@@ -36,6 +36,7 @@ from walstore.local import LocalFile
 from walstore.net import MemoryRecords, MemorySnapshots, MemoryTransport
 from walstore.net.faults import RelayRefusalError
 from walstore.net.websocket import WebSocketTransport
+from walstore.relay.log import Removal
 from walstore.relay.memory import MemoryLog
 from walstore.relay.roles import Roles
 from walstore.relay.server import Relay
@@ -56,7 +57,7 @@ from walstore.signed.roster import (
     RosterRollbackError,
     new_roster,
 )
-from walstore.store.sharing import NotOwnerError, Person, Sharing
+from walstore.store.sharing import CannotReturnError, NotOwnerError, Person, Sharing
 from walstore.store.sharing_document import NotAttachedError
 from walstore.store.sharing_known import OtherOwnerError
 from walstore.store.sharing_state import SLOT, MemorySlots, SharingStateError, Slots
@@ -149,6 +150,25 @@ class Desk:
     @property
     def reasons(self) -> list[str]:
         return [event.reason for event in self.events if isinstance(event, Rejection)]
+
+
+class Shop(NamedTuple):
+    """A relay that is open to all, and its log."""
+
+    enter: Enter
+    log: MemoryLog
+
+    async def prune(self, upto_ts: int) -> None:
+        """Let go of everything up to a `ts`."""
+        await self.log.compact([Removal(KEY, (), upto_ts)])
+
+
+@pytest.fixture
+async def shop() -> AsyncIterator[Shop]:
+    async with AsyncExitStack() as stack:
+        log = MemoryLog()
+        relay = await stack.enter_async_context(Relay.serve(log))
+        yield Shop(entering(relay, stack), log)
 
 
 @pytest.fixture(params=["memory", "relay"])
@@ -655,6 +675,248 @@ async def test_who_came_back_and_is_revoked_again_leaves_what_counted_meanwhile(
         late = await Desk(CARL, await enter(CARL), is_sealed=is_sealed).sit_down()
         assert await late.read() == await anna.read() == "Ab"
         await anna.sharing.snapshot()
+
+
+async def with_something_in_flight(enter: Enter, is_sealed: bool) -> tuple[Desk, Desk]:
+    """Anna, and Ben, who had not heard of his revocation when he wrote something."""
+    anna, ben = await two(enter, is_sealed)
+    await ben.write("b")
+    await anna.sharing.revoke(BEN.public_key)
+    await ben.write("c")
+    assert await anna.read() == "Ab"
+    return anna, ben
+
+
+async def assert_stays_out(anna: Desk) -> None:
+    """Ben is not made a writer again, and nothing has changed by that."""
+    former = await text_of(anna.place, ROSTER), anna.sharing.version, anna.slots.get(SLOT)
+    with pytest.raises(CannotReturnError, match="card of another identity") as refused:
+        await anna.sharing.invite(Card.of(BEN))
+    assert refused.value.key == BEN.public_key
+    assert (await text_of(anna.place, ROSTER), anna.sharing.version, anna.slots.get(SLOT)) == former
+
+
+async def assert_is_back(anna: Desk, ben: Desk, text: str) -> None:
+    """Ben is made a writer again, and everybody sees what he wrote, and goes on."""
+    await anna.sharing.invite(Card.of(BEN))
+    await ben.sharing.refresh()
+    await ben.write("d")
+    late = await Desk(CARL, anna.place, is_sealed=False).sit_down()
+    for each in (anna, ben, late):
+        assert await each.read() == text + "d"
+        assert not each.document.detected_gaps()
+        assert not each.document.is_read_only
+    assert (await anna.sharing.snapshot())["uptoTs"] == anna.document.current_checkpoint
+
+
+@sealed_or_not
+async def test_who_has_something_behind_a_barrier_comes_back_with_it(
+    enter: Enter, is_sealed: bool
+) -> None:
+    anna, ben = await with_something_in_flight(enter, is_sealed)
+    await anna.document.snapshot(collect={})
+    # What is built on the barrier, by another device too, knows of it.
+    await anna.write("a")
+    await anna.sharing.snapshot()
+    other = await Desk(ANNA, await enter(ANNA), is_sealed=is_sealed).sit_down()
+    await other.sharing.invite(Card.of(BEN))
+    await anna.sharing.refresh()
+    await ben.sharing.refresh()
+    await ben.write("d")
+    await anna.sharing.invite(Card.of(CARL))
+    carl = await Desk(CARL, await enter(CARL), is_sealed=is_sealed).sit_down()
+    for each in (anna, ben, other, carl):
+        assert await each.read() == "Abacd"
+        assert not each.document.detected_gaps()
+        assert not each.document.is_read_only
+
+
+@sealed_or_not
+async def test_who_may_not_write_again_reads_again_and_writes_with_another_key(
+    enter: Enter, is_sealed: bool
+) -> None:
+    anna, ben = await with_something_in_flight(enter, is_sealed)
+    await anna.document.delete_document()
+    await anna.sharing.invite(Card.of(BEN), ["read"])
+    await ben.sharing.refresh()
+    await assert_stays_out(anna)
+    await anna.sharing.invite(Card.of(CARL))
+    carl = await Desk(CARL, await enter(CARL), is_sealed=is_sealed).sit_down()
+    await carl.write("C")
+    assert await anna.read() == "C"
+    assert not anna.document.detected_gaps()
+
+
+@sealed_or_not
+async def test_nobody_comes_back_of_whom_something_was_deleted_that_did_not_count(
+    enter: Enter, is_sealed: bool
+) -> None:
+    anna, _ = await with_something_in_flight(enter, is_sealed)
+    await anna.document.delete_document()
+    await assert_stays_out(anna)
+    other = await Desk(ANNA, await enter(ANNA), is_sealed=is_sealed).sit_down()
+    await other.write("a")
+    await assert_stays_out(anna)
+
+
+@sealed_or_not
+async def test_who_has_something_behind_a_deletion_comes_back_once_a_snapshot_says_so(
+    enter: Enter, is_sealed: bool
+) -> None:
+    anna, ben = await with_something_in_flight(enter, is_sealed)
+    await anna.document.delete_document()
+    await anna.write("a")
+    await anna.sharing.snapshot()
+    await anna.sharing.invite(Card.of(BEN))
+    await ben.sharing.refresh()
+    assert await ben.document.adopt_barrier()
+    await ben.write("d")
+    await anna.sharing.invite(Card.of(CARL))
+    carl = await Desk(CARL, await enter(CARL), is_sealed=is_sealed).sit_down()
+    for each in (anna, ben, carl):
+        # What he wrote before the deletion is deleted with the rest.
+        assert await each.read() == "ad"
+        assert not each.document.detected_gaps()
+        assert not each.document.is_read_only
+
+
+async def test_nobody_comes_back_of_whom_something_was_pruned_that_did_not_count(
+    shop: Shop,
+) -> None:
+    anna, _ = await with_something_in_flight(shop.enter, False)
+    await anna.sharing.snapshot()
+    await anna.write("a")
+    # What did not count is still there; what came before it is gone.
+    await shop.prune(1)
+    await assert_stays_out(anna)
+    other = await Desk(ANNA, await shop.enter(ANNA), is_sealed=False).sit_down()
+    await assert_stays_out(other)
+
+
+async def test_nobody_comes_back_of_whom_something_was_deleted_by_another_before_it_was_read(
+    enter: Enter,
+) -> None:
+    anna, ben = await two(enter, False)
+    await anna.sharing.invite(Card.of(CARL), ["write", "snapshot"])
+    carl = await Desk(CARL, await enter(CARL), is_sealed=False).sit_down()
+    await anna.sharing.revoke(BEN.public_key)
+    await ben.write("c")
+    await carl.sharing.refresh()
+    await carl.document.pull()
+    await carl.document.delete_document()
+    await assert_stays_out(anna)
+
+
+async def test_who_is_in_a_snapshot_of_somebody_who_had_not_heard_of_it_comes_back(
+    shop: Shop,
+) -> None:
+    anna, ben = await two(shop.enter, False)
+    await anna.sharing.invite(Card.of(CARL), ["write", "snapshot"])
+    carl = await Desk(CARL, await shop.enter(CARL), is_sealed=False).sit_down()
+    await ben.write("b")
+    await anna.sharing.revoke(BEN.public_key)
+    await ben.write("c")
+    assert await anna.read() == "Ab"
+    snapshot = await carl.document.snapshot()
+    await shop.prune(snapshot["uptoTs"])
+    await assert_is_back(anna, ben, "Abc")
+
+
+async def test_who_was_made_a_reader_comes_back_no_more_than_who_was_revoked(enter: Enter) -> None:
+    anna, ben = await two(enter, False)
+    await anna.sharing.invite(Card.of(BEN), ["read"])
+    await ben.write("c")
+    assert await anna.read() == "A"
+    await anna.document.delete_document()
+    await assert_stays_out(anna)
+
+
+async def test_who_has_been_read_as_far_as_they_wrote_comes_back_behind_a_barrier(
+    enter: Enter,
+) -> None:
+    anna, ben = await two(enter, False)
+    for text in "bc":
+        await ben.write(text)
+    assert await anna.read() == "Abc"
+    await anna.sharing.revoke(BEN.public_key)
+    await anna.document.snapshot(collect={})
+    await assert_is_back(anna, ben, "Abc")
+
+
+async def test_who_wrote_above_a_barrier_comes_back_though_the_log_is_pruned_below(
+    shop: Shop,
+) -> None:
+    anna, ben = await two(shop.enter, False)
+    await ben.write("b")
+    await anna.sharing.revoke(BEN.public_key)
+    barrier = await anna.document.snapshot(collect={})
+    await shop.prune(barrier["uptoTs"])
+    await ben.write("c")
+    assert await anna.read() == "Ab"
+    await assert_is_back(anna, ben, "Abc")
+
+
+async def test_who_wrote_after_a_deletion_comes_back(enter: Enter) -> None:
+    anna, ben = await two(enter, False)
+    await anna.sharing.revoke(BEN.public_key)
+    await anna.document.delete_document()
+    ben = await Desk(BEN, ben.place, is_sealed=False).open()
+    await ben.write("c")
+    assert await anna.read() == ""
+    await assert_is_back(anna, ben, "c")
+
+
+async def test_who_comes_back_is_in_a_snapshot_at_once(shop: Shop) -> None:
+    anna, ben = await with_something_in_flight(shop.enter, False)
+    await anna.sharing.snapshot()
+    await anna.sharing.invite(Card.of(BEN))
+    assert not anna.sharing.is_snapshot_due
+    # Whatever the relay lets go of from now on, it is nothing that anybody lacks.
+    await shop.prune(anna.document.current_checkpoint)
+    late = await Desk(CARL, await shop.enter(CARL), is_sealed=False).sit_down()
+    assert (await late.read(), late.document.snapshot_verdict) == ("Abc", SnapshotVerdict.TRUSTED)
+    await ben.sharing.refresh()
+    await ben.write("d")
+    assert await late.read() == "Abcd"
+    assert not late.document.detected_gaps()
+
+
+async def test_the_snapshot_of_who_comes_back_is_made_good_on_another_device(
+    broken: Interrupted,
+) -> None:
+    anna, _, place = await at(broken)
+    await anna.sharing.revoke(BEN.public_key)
+    # The roster is stored, and the keyring is not.
+    broken.lost = {broken.writes + 2}
+    with pytest.raises(TransportError, match="lost"):
+        await anna.sharing.invite(Card.of(BEN))
+    assert anna.sharing.is_snapshot_due
+    again = await Desk(ANNA, place, is_sealed=True, slots=anna.slots).open()
+    await again.sharing.settle()
+    assert not again.sharing.is_snapshot_due
+
+
+async def test_whether_somebody_may_come_back_is_told_by_an_open_document(enter: Enter) -> None:
+    anna, _ = await two(enter, False)
+    await anna.sharing.revoke(BEN.public_key)
+    closed = Desk(ANNA, anna.place, is_sealed=False, slots=anna.slots)
+    with pytest.raises(NotAttachedError):
+        await closed.sharing.invite(Card.of(BEN))
+    assert not closed.sharing.membership.may_write(BEN.public_key)
+    await closed.sharing.invite(Card.of(CARL))
+    await closed.sharing.invite(Card.of(BEN), ["read"])
+
+
+async def test_who_was_revoked_on_another_device_is_looked_at_all_the_same(shop: Shop) -> None:
+    anna, ben = await two(shop.enter, False)
+    other = await Desk(ANNA, await shop.enter(ANNA), is_sealed=False).sit_down()
+    await other.sharing.revoke(BEN.public_key)
+    await ben.write("c")
+    assert await other.read() == "A"
+    snapshot = await other.document.snapshot()
+    await shop.prune(snapshot["uptoTs"])
+    # This one has not heard of any of it.
+    await assert_stays_out(anna)
 
 
 async def test_nobody_but_a_member_can_be_revoked(enter: Enter) -> None:

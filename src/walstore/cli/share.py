@@ -19,7 +19,7 @@ from walstore.cli.people import People
 from walstore.errors import MalformedError, UsageError
 from walstore.signed.card import Card
 from walstore.signed.statement import LINE_SIZE_MAX
-from walstore.store.sharing import Person
+from walstore.store.sharing import CannotReturnError, Person
 
 ROLES = {
     "reader": ("read",),
@@ -48,6 +48,13 @@ class OwnCardError(UsageError):
             "this is your own card, and you are in already; ask for the line that `walstore"
             " keygen` prints at theirs"
         )
+
+
+class OtherCardNeededError(UsageError):
+    """Somebody who was revoked cannot be let in again under the same key."""
+
+    def __init__(self, error: CannotReturnError) -> None:
+        super().__init__(f"{error}; `walstore keygen NAME` makes one at theirs")
 
 
 class OwnerOnlyError(UsageError):
@@ -112,7 +119,10 @@ async def _invite(document: KnownDocument, flags: Namespace) -> None:
         people.check(flags.alias, card.public_key)
     async with opened(document, relay=document.relay) as store:
         await exchange(document, store)
-        invitation = await store.sharing.invite(card, ROLES[flags.role])
+        try:
+            invitation = await store.sharing.invite(card, ROLES[flags.role])
+        except CannotReturnError as error:
+            raise OtherCardNeededError(error) from error
         is_open = store.sharing.is_relay_open
     if flags.alias is not None:
         people.give(flags.alias, card.public_key)

@@ -83,6 +83,7 @@ from walstore.document.publishing import BarrierMovedError, Draft, Producer, obs
 from walstore.document.quarantine import Quarantine
 from walstore.document.rejoining import Before, Rejoined, rejoin, settled
 from walstore.document.remaking import Alias, Commit, remake
+from walstore.document.returning import can_return
 from walstore.document.revoked import Revoked, nobody_revoked
 from walstore.document.sealing import Sealed, Sealer
 from walstore.document.snapshot import Cut, Snapshot, deletion_cuts, newest_cut
@@ -364,6 +365,7 @@ class WalDocument:
             is_certain = base.produced_by == own or bool(base.cuts)
             heads = None if is_certain else {head.link for head in base.heads.get(own, ())}
             self._outbox.settle(lambda sealed: is_covered(sealed, base), heads)
+            log.leave_out(self._log.without, upto_ts=base.silent_upto_ts)
         self._outbox.carry_over(log)
         self._stranded.carry_over(log, base)
 
@@ -633,6 +635,16 @@ class WalDocument:
         """Whether everything that was read of an author counts, for sure."""
         self._opened()
         return counts_all(self._log, author)
+
+    async def can_return(self, author: str) -> bool:
+        """Whether all that somebody revoked has written can be read by everybody, should it count.
+
+        Raises:
+            TransportError: The snapshot or the log cannot be read now.
+        """
+        self._opened()
+        async with self._turns:
+            return await can_return(self._source, self._log, author)
 
     @property
     def current_checkpoint(self) -> int:

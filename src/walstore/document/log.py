@@ -187,8 +187,9 @@ class DocumentLog:
         # revoked wrote and does not count: others wrote above it before they knew.
         self.counter = 0
         self._start_counter = 0
-        # The revoked of whom something was there that does not count: it would, if they came back.
-        self.without: set[str] = set()
+        # The revoked of whom something was passed over for good, and the `ts` of the first of it: 0
+        # where it is in what the log starts from.
+        self.left_out: dict[str, int] = {}
         # By `ts`: where the highest counter is that of an element that does not count.
         self._passed_over: list[tuple[int, int]] = []
         self._entered_ts = 0
@@ -303,6 +304,22 @@ class DocumentLog:
     def is_starved(self) -> bool:
         """Whether something of the revoked is missing, and may have found no room to wait."""
         return any(counted.is_full and counted.unmet for counted in self._counted.values())
+
+    @property
+    def without(self) -> Mapping[str, int]:
+        """The revoked of whom something was there that does not count, and the `ts` of the first of
+        it: it would count, if they came back.
+        """
+        found = dict(self.left_out)
+        for each in self._unlinked.values():
+            _note_first(found, each.element)
+        return found
+
+    def leave_out(self, left_out: Mapping[str, int], *, upto_ts: int) -> None:
+        """Take over who was passed over up to a `ts`: what the log starts from does not say it."""
+        for author, ts in left_out.items():
+            if upto_ts and ts <= upto_ts and self.revoked(author) is not None:
+                self.left_out.setdefault(author, ts)
 
     def is_waiting_for(self, author: str) -> bool:
         """Whether elements of somebody revoked wait for what they lead up to."""
@@ -490,6 +507,7 @@ class DocumentLog:
             self._keep_unlinked(candidate, link, events)
         except MalformedError as error:
             if isinstance(error, _RevokedError):
+                _note_first(self.left_out, candidate.element)
                 self._pass_over(candidate, link)
             elif isinstance(error, _TooFarError):
                 self._keep_too_far(candidate, link)
@@ -520,7 +538,6 @@ class DocumentLog:
     def _pass_over(self, candidate: _Candidate, link: str) -> None:
         """Make the room above an element that does not count that it made before that was known."""
         element = candidate.element
-        self.without.add(element.author)
         try:
             highest = highest_counter(self.open_envelope(element, candidate.header).runs)
         except UnreadableError:
@@ -840,6 +857,9 @@ class DocumentLog:
         self._claimed |= forgotten.intersection(
             prev for part in self.ledger.entries.parts for prev in part.prevs[:1] if prev
         )
+        for each in self._unlinked.values():
+            if each.element.ts <= self.base_ts:
+                _note_first(self.left_out, each.element)
         for aside in (self._unproven, self._too_far, self._unlinked):
             for link in [link for link, each in aside.items() if each.element.ts <= self.base_ts]:
                 del aside[link]
@@ -1252,6 +1272,10 @@ def _chain_element(candidate: _Candidate) -> ChainElement:
     element, header = candidate.element, candidate.header
     session, seq, prev = ("", 0, None) if header is None else header[:3]
     return ChainElement(element.author, session, seq, prev, candidate.signed, element.signature)
+
+
+def _note_first(found: dict[str, int], element: Element) -> None:
+    found[element.author] = min(found.get(element.author, TS_MAX), element.ts)
 
 
 def _refused(candidate: _Candidate) -> Rejection:

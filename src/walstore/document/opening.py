@@ -318,12 +318,15 @@ async def _trust_cuts(source: Source, snapshot: Snapshot, events: list[Event]) -
     """Start where a snapshot has let go of something last, from what the log folds to up to there.
 
     It is not believed for what it covers; but whoever has let go of the same goes on from there.
+    Whoever cannot open all of the log has nothing but the snapshot.
     """
     barrier = snapshot.barrier
     covered, rest = await _both_sides(source, barrier.ts)
     log = source.new_log()
     log.foresee([*covered, *rest])
     judged, _ = _read_covered(source, log, snapshot, covered, rest)
+    if log.unreadable:
+        return await _trust(source, snapshot, SnapshotVerdict.TRUSTED, events, retain_tail_n=0)
     crdt, _, cuts = _fold_with_cuts(judged, snapshot)
     seqs = log.tracker.seqs()
     base = snapshot._replace(
@@ -417,7 +420,7 @@ def started(log: DocumentLog, snapshot: Snapshot) -> DocumentLog:
     if snapshot.seqs is None:
         log.tracker.cover_unknown()
     log.covered = dict(snapshot.covered)
-    log.without = set(snapshot.without)
+    log.left_out = dict.fromkeys(snapshot.without, 0)
     return log
 
 

@@ -9,10 +9,10 @@
   element that was there before. So an element counts if its link is named, or leads up to one that
   does; until that is known, it waits. What leads up to it is there for sure: whoever revoked had
   read it. While it is not here, somebody withholds it, and nothing is signed that stands for it.
-- Where an author's elements are no unbroken chain, all its ends are named, and the links at which it
-  is torn: whoever revoked has not read what they lead to, and its author may have made it up. That
-  does not count, and nobody waits for it. What a snapshot covers cannot be told from seqs then: one
-  that is believed says what its producer knew to count.
+- Where an author's elements are no unbroken chain, all its ends are named, and the links at which
+  it is torn: whoever revoked has not read what they lead to, and its author may have made it up.
+  That does not count, and nobody waits for it. What a snapshot covers cannot be told from seqs
+  then: one that is believed says what its producer knew to count.
 - Where no links are named, by an older roster, or of a peer that counts by author, the seqs have to
   do: the first element with a seq counts, and no other.
 - An empty session stands for the elements of a peer that counts by author; with a bare seq if any

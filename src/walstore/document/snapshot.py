@@ -113,6 +113,15 @@ class Snapshot(NamedTuple):
         return newest_cut(self.cuts)
 
     @property
+    def silent_upto_ts(self) -> int:
+        """Up to where it does not name those whose elements it leaves out: a deletion names nobody,
+        nor does a peer that knows no sessions.
+        """
+        if self.seqs is None:
+            return self.upto_ts
+        return max((cut.ts for cut in self.cuts if cut.is_deletion), default=0)
+
+    @property
     def is_deletion(self) -> bool:
         """Whether it says that the document is deleted."""
         return self.document["state"] is None

@@ -155,6 +155,18 @@ class Replica:
         self.count += len(page)
         return page
 
+    async def pull_elsewhere(self, document_key: str, checkpoint: int) -> Sequence[object]:
+        """A page as everybody else is given it; it is not kept here.
+
+        Raises:
+            NoRelayError: There is nowhere else.
+            CheckpointTooOldError: Elements above the checkpoint are gone there.
+            TransportError: The log cannot be read now.
+        """
+        if self._transport is None:
+            raise NoRelayError
+        return await self._transport.pull(document_key, checkpoint)
+
     async def _pull(
         self, transport: Transport, document_key: str, checkpoint: int
     ) -> Sequence[object]:

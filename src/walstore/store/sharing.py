@@ -16,6 +16,8 @@
 - A step that fails leaves in force what was before it, on this device and on others.
 - What a revoked author wrote counts as far as the owner had read it by then: `revoke` reads on
   first. It is the same for all readers, once they have the roster.
+- Whoever is made a writer again is trusted again with all that they wrote meanwhile. Where some of
+  that was passed over and cannot be read any more, they are not: another key is.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from walstore.sealed.randomness import Randomness
 from walstore.signed.card import Card
 from walstore.signed.identity import Identity
 from walstore.signed.invitation import Invitation
-from walstore.signed.roster import Counts, RosterRollbackError
+from walstore.signed.roster import Counts, Roster, RosterRollbackError
 from walstore.store.closing import ClosedMeanwhileError
 from walstore.store.membership import Membership
 from walstore.store.shared_keyring import OpenKeyring
@@ -52,6 +54,21 @@ class NotOwnerError(UsageError):
 
     def __init__(self) -> None:
         super().__init__("only the owner of the document can do this")
+
+
+class CannotReturnError(UsageError):
+    """Somebody who was revoked cannot be made a writer again.
+
+    Attributes:
+        key: Who it is.
+    """
+
+    def __init__(self, key: str) -> None:
+        super().__init__(
+            "they were revoked, and something that they wrote since would count again, which nobody"
+            " can read any more: the log was pruned, or the document was deleted; ask them for the card of another identity, and invite that"
+        )
+        self.key = key
 
 
 class Person(NamedTuple):
@@ -299,6 +316,9 @@ class Sharing:
     ) -> Invitation:
         """Make somebody a member, or give a member other roles.
 
+        Of whoever is made a writer again after they were revoked, everything counts again. Where
+        some of it cannot be read any more, that is refused, and nothing has changed.
+
         Args:
             card: What they handed out.
             roles: What they may do, of `read`, `write` and `snapshot`; reading is always included.
@@ -310,12 +330,19 @@ class Sharing:
             MalformedError: It is not a card.
             MemberRefusedError: They are the owner, or a role cannot be given.
             RosterTooLargeError: There is no room for more.
-            NotAttachedError: They are to write no longer, and there is no document to tell how
-                far they have written.
+            CannotReturnError: They cannot be made a writer again; another key of theirs can.
+            NotAttachedError: They are to write no longer, or again, and there is no document to
+                tell what they have written.
             UsageError: As `settle` does; and so for `PeerError` and `TransportError`.
         """
         self._check_owner()
         found, wanted = Card.read(card) if isinstance(card, str) else card, tuple(roles)
+
+        async def check(roster: Roster) -> None:
+            is_back = "write" in wanted and found.public_key in roster.revoked
+            if is_back and not await self._attached.can_return(found.public_key):
+                raise CannotReturnError(found.public_key)
+
         async with self._turn():
             counted: Counts = {}
             if "write" not in wanted and self.membership.may_write(found.public_key):
@@ -323,7 +350,8 @@ class Sharing:
             await self._steps.carry_out(
                 lambda roster: roster.with_member(
                     self._known.identity, found, wanted, counted=counted, now_ms=self._now_ms()
-                )
+                ),
+                check=check,
             )
         return Invitation.sign(
             self._known.identity,

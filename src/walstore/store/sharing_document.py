@@ -71,6 +71,10 @@ class SharedDocument(Protocol):
         """Whether everything that was read of an author counts, for sure."""
         ...
 
+    async def can_return(self, author: str) -> bool:
+        """Whether all that somebody revoked has written can be read, should it count again."""
+        ...
+
     async def pull(self) -> int:
         """Read what is new."""
         ...
@@ -150,6 +154,11 @@ class Attached:
         """What somebody has written, as far as it can be read now."""
         await self.pull()
         return await self.needed().recount(key)
+
+    async def can_return(self, key: str) -> bool:
+        """Whether somebody revoked can be made a writer again, by all that can be read now."""
+        await self.pull()
+        return await self.needed().can_return(key)
 
     @property
     def _is_unfollowed(self) -> bool:

@@ -105,7 +105,7 @@ class Known:
     def adopt_roster(self, roster: Roster) -> None:
         """Let a roster count from now on."""
         former = self.membership.roster
-        is_due = self.state.is_snapshot_due or (self.is_owner and _has_lost(former, roster))
+        is_due = self.state.is_snapshot_due or (self.is_owner and _counts_otherwise(former, roster))
         self.keep(replace(self.state, roster=roster.text, is_snapshot_due=is_due))
         self.membership.roster = roster
         if self.on_members is not None and (former is None or former.text != roster.text):
@@ -161,10 +161,12 @@ def recipients(identity: Identity, roster: Roster) -> Sequence[str]:
     return list(dict.fromkeys([identity.kem_public_key, *kems]))
 
 
-def _has_lost(former: Roster | None, roster: Roster) -> bool:
-    """Whether somebody may do less than before."""
+def _counts_otherwise(former: Roster | None, roster: Roster) -> bool:
+    """Whether somebody may do less than before, or all counts again that somebody revoked wrote."""
     if former is None:
         return False
+    if any(key not in roster.revoked for key in former.revoked):
+        return True
     for key, member in former.members.items():
         left = roster.members.get(key)
         if left is None or not left.roles >= member.roles:

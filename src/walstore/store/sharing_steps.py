@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from walstore.document.faults import (
@@ -65,10 +65,14 @@ class Steps:
         self._now_ms = now_ms
 
     async def carry_out(
-        self, change: Callable[[Roster], Roster], *, is_rotating: bool = False
+        self,
+        change: Callable[[Roster], Roster],
+        *,
+        check: Callable[[Roster], Awaitable[None]] | None = None,
+        is_rotating: bool = False,
     ) -> None:
-        """Change the roster, and do what follows from it."""
-        await self._write_roster(change)
+        """Change the roster, unless a check of the one before raises, and do what follows."""
+        await self._write_roster(change, check)
         if self._is_sealed:
             await self._write_keyring(is_rotating=is_rotating)
         await self._attached.follow()
@@ -93,10 +97,17 @@ class Steps:
             is_rotating=is_rotating,
         )
 
-    async def _write_roster(self, change: Callable[[Roster], Roster]) -> None:
+    async def _write_roster(
+        self,
+        change: Callable[[Roster], Roster],
+        check: Callable[[Roster], Awaitable[None]] | None,
+    ) -> None:
         for _ in range(_ATTEMPTS_MAX):
             stored = await self._records.read_record(self._known.document_key, ROSTER)
-            roster = change(self._base(stored))
+            base = self._base(stored)
+            if check is not None:
+                await check(base)
+            roster = change(base)
             if await self._write(ROSTER, roster.text, stored):
                 self._known.adopt_roster(roster)
                 return
@@ -171,7 +182,7 @@ class Steps:
             known.keep(known.state.with_grant(key, roles))
 
     async def _renew_snapshot(self) -> None:
-        """Seal a snapshot under the current key, for those who have no earlier one."""
+        """Make a snapshot of what counts now, under the current key: some have no earlier one."""
         known, document = self._known, self._attached.document
         if not known.state.is_snapshot_due or document is None:
             return

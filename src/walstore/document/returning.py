@@ -1,0 +1,46 @@
+"""Whether somebody who was revoked can be made a writer again, so that all readers still agree.
+
+- What was passed over of them counts again then. Who reads the log from its beginning finds it; so
+  a snapshot that was made without it is passed over in its turn.
+- Where the log below such a snapshot is gone, or was deleted by one that names nobody, there is no
+  such way: who had read it would miss it, and nobody could read it any more.
+- What is above the snapshot that everybody starts from is read with the rest of the log.
+"""
+
+from __future__ import annotations
+
+from walstore.document.log import DocumentLog
+from walstore.document.opening import Source
+from walstore.document.ports import CheckpointTooOldError, Transport
+
+
+async def can_return(source: Source, log: DocumentLog, author: str) -> bool:
+    """Whether all that somebody revoked has written can be read by everybody, should it count.
+
+    Args:
+        source: Where the document is.
+        log: Its log, read to the end.
+        author: Who was revoked.
+
+    Raises:
+        TransportError: The snapshot or the log cannot be read now.
+    """
+    snapshot = await source.stored_snapshot(is_strict=False)
+    is_named = snapshot is not None and author in snapshot.without
+    first_ts = log.without.get(author)
+    if not is_named and first_ts is None:
+        return True
+    if snapshot is None or is_named:
+        return await _is_whole(source.transport, source.document_key)
+    return first_ts is not None and first_ts > snapshot.silent_upto_ts
+
+
+async def _is_whole(transport: Transport, document_key: str) -> bool:
+    """Whether everybody can read a log from its beginning."""
+    # What is kept here as well may be gone for others.
+    pull = getattr(transport, "pull_elsewhere", transport.pull)
+    try:
+        await pull(document_key, 0)
+    except CheckpointTooOldError:
+        return False
+    return True
