@@ -334,7 +334,7 @@ async def test_however_many_twins_there_are_what_counts_is_found(
         )
         for each in range(TWINS_WAITING_MAX + 1)
     ]
-    counts = await counts_of(logged([first, *twins, second, third]))
+    counts = await counts_of(logged(abc()))
     document, _ = await reading(
         logged([first, *twins, second, third], page_size=page_size), counts, posture=posture
     )
@@ -537,7 +537,7 @@ async def jumped_and_typed() -> tuple[RiggedLog, Counts, list[WalDocument], dict
             await document.commit()
     for document in there:
         await document.pull()
-    return log, there[0].counted(BOB.public_key), there, revoked
+    return log, await counts_of(logged(abc())), there, revoked
 
 
 @pytest.mark.parametrize("page_size", [1, 3, 1000])
@@ -782,10 +782,45 @@ async def test_a_snapshot_of_a_branch_that_was_left_behind_is_passed_over() -> N
     log, snapshots = logged([*elements, fork]), RiggedSnapshots()
     owner = await opened(log, ALICE, snapshot_store=snapshots)
     await owner.snapshot()
-    counts = owner.counted(BOB.public_key)
+    counts = await counts_of(logged(elements))
     for posture in ("trust", "trust-retain-tail", "re-derive"):
         document, _ = await reading(log, counts, snapshot_store=snapshots, posture=posture)
         assert document.text("body") == "abc"
+    # But what the owner had read counts, on whichever branch it is.
+    counts = owner.counted(BOB.public_key)
+    for posture in ("trust", "trust-retain-tail", "re-derive"):
+        document, _ = await reading(log, counts, snapshot_store=snapshots, posture=posture)
+        assert document.text("body") == owner.text("body") == "abcFORK"
+
+
+@pytest.mark.parametrize("posture", ["trust", "trust-retain-tail", "re-derive"])
+@pytest.mark.parametrize("is_cut", [False, True])
+async def test_a_snapshot_of_a_branch_that_nobody_goes_on_from_is_passed_over_once_that_is_seen(
+    posture: str, is_cut: bool
+) -> None:
+    first, second, third = abc()
+    run = Insert("body", BOBS, 9, BOBS, 1, "FORK")
+    fork = write_packed(BOB, [run], session="s", seq=2, prev=link_of(first))
+    log, snapshots = logged([first, fork]), RiggedSnapshots()
+    producer = await opened(log, ALICE, snapshot_store=snapshots)
+    producer.set_text("note", "one")
+    producer.set_text("note", "two")
+    await producer.commit()
+    await producer.pull()
+    readers = {"Alice": producer.current_checkpoint}
+    await producer.snapshot(collect=readers if is_cut else None)
+    # Its last element has a seq that counts; what leads to the end leaves it aside.
+    for element in (second, third):
+        put_in(log, element)
+    counts = await counts_of(logged([first, second, third]))
+    document, _ = await reading(log, counts, snapshot_store=snapshots, posture=posture)
+    assert (document.text("body"), document.text("note")) == ("abc", "two")
+    assert document.snapshot_verdict is SnapshotVerdict.NONE
+    await document.snapshot()
+    again, _ = await reading(log, counts, snapshot_store=snapshots, posture="re-derive")
+    assert again.snapshot_verdict is SnapshotVerdict.VERIFIED
+    assert state_of(again) == state_of(document)
+    assert ("cuts" in snapshots.writes[-1]["state"]["x"]) == is_cut
 
 
 @pytest.mark.parametrize("posture", ["trust", "trust-retain-tail", "re-derive"])
@@ -963,7 +998,7 @@ async def test_what_hangs_on_a_branch_that_does_not_count_is_kept_and_told() -> 
     )
     run = Insert("body", f"{ALICE.public_key}:k", 40, BOBS, 5, "mine")
     log = logged([first, second, twin, third, write_packed(ALICE, [run], session="k", seq=1)])
-    counts = await counts_of(log)
+    counts = await counts_of(logged([first, second, third]))
     document, events = await reading(log, counts)
     assert document.text("body") == "abminec"
     assert any(isinstance(event, Displaced) for event in events)

@@ -4,20 +4,59 @@
 - Where something is missing that they should lead back to, or where they pass a seq over, all ends
   are told, and where the chain is torn: nobody must wait for what its author may have made up.
 - Where links are not known, because a peer's snapshot names none, the seqs have to do.
-- What a log starts from could be anything: whether all of it counts is not for sure.
+- What a log starts from could be anything: whether all of it counts is not for sure. So who counts
+  looks at everything that the author has in the log, from its beginning, as far as there is one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
-from walstore.document.log import DocumentLog
+from walstore.document.log import DocumentLog, author_of, ts_of
+from walstore.document.opening import Source
+from walstore.document.ports import CheckpointTooOldError, pulling_elsewhere
 from walstore.document.revoked import CountedLinks
 from walstore.signed.roster import Counted, Torn, seq_of
 
 
+async def counted_anew(
+    source: Source, author: str, known: Mapping[str, int]
+) -> dict[str, int | Counted] | None:
+    """What a log holds of an author, from its beginning, as a roster says that it counts; None if
+    the beginning is gone.
+
+    Args:
+        source: Where the document is.
+        author: The author.
+        known: The highest counters of list elements by replica, as far as they are known.
+
+    Raises:
+        TransportError: It cannot be read now.
+    """
+    log, checkpoint, pull = source.new_log(), 0, pulling_elsewhere(source.transport)
+    try:
+        while page := await pull(source.document_key, checkpoint):
+            log.read([element for element in page if author_of(element) == author])
+            newest = max(map(ts_of, page))
+            if newest <= checkpoint:
+                break
+            checkpoint = newest
+    except CheckpointTooOldError:
+        return None
+    seqs = {
+        session or "": seq for writer, session, seq in log.tracker.sessions() if writer == author
+    }
+    return counted_by(log, author, seqs, are_heads_known=True, known=known)
+
+
 def counted_by(
-    log: DocumentLog, author: str, seqs: Mapping[str, int], *, are_heads_known: bool
+    log: DocumentLog,
+    author: str,
+    seqs: Mapping[str, int],
+    *,
+    are_heads_known: bool,
+    known: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, int | Counted]:
     """What was read of an author, as a roster says that it counts.
 
@@ -27,10 +66,13 @@ def counted_by(
         seqs: The highest seq by session.
         are_heads_known: Whether what the log starts from, if anything, names the author's newest
             elements.
+        known: The highest counters of list elements by replica that are known besides.
     """
     # Of a session that was forked at its last seq, one branch counts, the same in every process.
     links = {(head.session, head.seq): head.link for head in sorted(log.heads.get(author, ()))}
-    counters = log.crdt.inserted_by(author)
+    counters = dict(log.crdt.inserted_by(author))
+    for replica, counter in known.items():
+        counters[replica] = max(counter, counters.get(replica, 0))
     counts: dict[str, int | Counted] = {}
     for session, seq in seqs.items():
         replica, link = f"{author}:{session}", links.get((session, seq))
@@ -83,7 +125,9 @@ def _is_whole(log: DocumentLog, author: str, counts: Mapping[str, int | Counted]
         return False
     counted = CountedLinks(counts)
     log.follow_back(author, counted)
-    return not counted.unmet and log.are_led_up_to(author, counted)
+    ends = {head.link for head in log.heads.get(author, ()) if head.session}
+    is_all = counted.links.issuperset(ends) and not counted.unmet
+    return is_all and log.are_led_up_to(author, counted)
 
 
 def counts_all(log: DocumentLog, author: str) -> bool:
@@ -93,7 +137,7 @@ def counts_all(log: DocumentLog, author: str) -> bool:
     counted = log.counted_of(author)
     if counted is None:
         return True
-    if log.waits_in_vain(author):
+    if log.waits_in_vain(author) or not log.is_led_to(author, log.base_heads):
         return False
     on_top = {entry.link for entry in log.own_unread() if entry.author == author}
     if not counted.links.issuperset(on_top):

@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple
 from walstore.crdt import Change, Json, Run, WalCrdt
 from walstore.document.changed import Changed, Changes
 from walstore.document.content import Content
-from walstore.document.counting import counted_by, counts_all
+from walstore.document.counting import counted_anew, counted_by, counts_all
 from walstore.document.differences import differences
 from walstore.document.entries import Part
 from walstore.document.events import Displaced, Event, Gap, Rejection, Rollback
@@ -248,6 +248,8 @@ class WalDocument:
         self._lost: dict[tuple[str, str | None], int] = {}
         # What of the revoked was still missing when it was looked for once more.
         self._starved_of: dict[str, list[str]] = {}
+        # What the log starts from, though it holds more than counts: there is nothing else.
+        self._kept_base: Snapshot | None = None
         self._log = self._source.new_log()
         self._content = self._new_content(self._log)
         # The newest snapshot that is known of, the one that the verdict is on, and the one that the
@@ -611,25 +613,17 @@ class WalDocument:
         return counted_by(self._log, author, seqs, are_heads_known=are_heads_known)
 
     async def recount(self, author: str) -> Counts:
-        """The same for sure: where what the log starts from leaves it open, as far as there is more
-        of it, it is read from its beginning once more.
+        """The same, for sure: what the log starts from is not believed for it, as far as the log is
+        there from its beginning.
 
         Raises:
             TransportError: It cannot be read now.
         """
-        counted = self.counted(author)
-        if not self._log.is_led_back_to_base(author):
-            return counted
-        log = self._source.new_log()
-        try:
-            before = -1
-            while before != log.checkpoint:
-                before = log.checkpoint
-                await read_page(self._source, log)
-        except CheckpointTooOldError:
-            return counted
-        seqs = counted_in(log.tracker.seqs() or {}, author)
-        return counted_by(log, author, seqs, are_heads_known=True)
+        anew = None
+        if self._log.base is not None:
+            known = self._log.crdt.inserted_by(author)
+            anew = await counted_anew(self._source, author, known)
+        return self.counted(author) if anew is None else anew
 
     def counts_all(self, author: str) -> bool:
         """Whether everything that was read of an author counts, for sure."""
@@ -1306,6 +1300,7 @@ class WalDocument:
                 if self._log.checkpoint == before:
                     break
             folded += await self._read_starved()
+            folded += await self._read_beyond()
         except CheckpointTooOldError:
             folded += await self._restart()
         except LogBehindError as error:
@@ -1324,6 +1319,18 @@ class WalDocument:
         folded = await self._restart()
         # What is still missing then is withheld: once is enough.
         self._starved_of = self._log.unmet
+        return folded
+
+    async def _read_beyond(self) -> int:
+        """Read anew if the snapshot that the log starts from turns out to hold more than counts;
+        how many elements were folded.
+        """
+        base = self._base
+        if base is None or base is self._kept_base or not self._log.goes_beyond(base.heads):
+            return 0
+        folded = await self._restart()
+        # If it is still there, there is nothing else to read.
+        self._kept_base = self._base
         return folded
 
     def _fell_behind(self, error: LogBehindError) -> None:

@@ -25,7 +25,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from itertools import takewhile
@@ -176,9 +176,13 @@ class DocumentLog:
         self.tracker = SequenceTracker(self._believed)
         self.ledger = Ledger()
         self.heads: dict[str, frozenset[Head]] = {}
+        # Those of what the log starts from.
+        self.base_heads: Mapping[str, frozenset[Head]] = {}
+        # The links of elements that were read again, as far as their seqs tell, and were others.
+        self._forks: set[str] = set()
         # The highest seq of each session in what the log starts from.
         self._begun_with: dict[Session, int] = {}
-        # The links of those in what the log starts from that others are known to go on from.
+        # The links of those that nothing but a snapshot names.
         self._claimed: frozenset[str] = frozenset()
         # The highest seq by replica before a barrier: what it let go of must not come back.
         self.covered: Mapping[str, int] = {}
@@ -395,7 +399,12 @@ class DocumentLog:
         report = check_chain(
             chain, self.heads, unverified=self._claimed, pool=self._pool, is_ordered=True
         )
-        heads = self._not_read_again(report.heads)
+        were_read = {
+            head.link
+            for author, own in report.heads.items()
+            for head in own
+            if self._was_read(author, head)
+        }
         start = 0
         for part in parts:
             stop = start + (len(part.typing) if isinstance(part, Strokes) else 1)
@@ -407,6 +416,7 @@ class DocumentLog:
             elif not self._fold_strokes(part, verdicts, links, reading, changes):
                 for element, verdict, link in zip(part.elements(), verdicts, links, strict=True):
                     self._judge(self._candidate(element), verdict, link, reading, changes)
+        heads = self._not_read_again(report.heads, were_read)
         self.heads = {
             writer: own & self.heads.get(writer, frozenset()) | self._counting(writer, own)
             for writer, own in heads.items()
@@ -414,7 +424,9 @@ class DocumentLog:
         if again:
             self._take_too_far(reading, changes)
 
-    def _not_read_again(self, heads: Mapping[str, frozenset[Head]]) -> dict[str, frozenset[Head]]:
+    def _not_read_again(
+        self, heads: Mapping[str, frozenset[Head]], were_read: Collection[str]
+    ) -> dict[str, frozenset[Head]]:
         """The heads of those who may write, without what was read before and others go on from.
 
         A peer without sessions makes no chain; its elements are all leaves, and no heads.
@@ -424,7 +436,11 @@ class DocumentLog:
                 head
                 for head in own
                 if head.session
-                and (head in self.heads.get(writer, ()) or not self._was_read(writer, head))
+                and (
+                    head in self.heads.get(writer, ())
+                    or head.link in self._forks
+                    or head.link not in were_read
+                )
             )
             for writer, own in heads.items()
             if self._is_writer(writer)
@@ -435,8 +451,30 @@ class DocumentLog:
         return (
             self.holds(head.link)
             or head.link in self._rejected
-            or head.seq <= self._begun_with.get((author, head.session), 0)
+            or head.seq <= self._begun(author, head.session)
         )
+
+    def is_led_to(self, author: str, heads: Mapping[str, Iterable[Head]]) -> bool:
+        """Whether what counts of somebody revoked leads back to all ends of what was read before:
+        if not, that holds more than counts, or nobody can tell.
+        """
+        counted = self.counted_of(author)
+        return counted is None or all(
+            head.link in counted.links
+            for head in heads.get(author, ())
+            if counted.are_named(head.session)
+        )
+
+    def goes_beyond(self, heads: Mapping[str, Iterable[Head]]) -> bool:
+        """Whether what a snapshot covers, of which these are the newest elements, holds more of the
+        revoked than counts, for sure.
+        """
+        beyond = {author for author in heads if not self.is_led_to(author, heads)}
+        if not beyond:
+            return False
+        # What is missing may lead there.
+        missed = {gap.author for gap in self.tracker.gaps()}
+        return any(not self._counted[author].unmet for author in beyond - missed)
 
     def _counting(self, author: str, heads: frozenset[Head]) -> frozenset[Head]:
         """Those of an author's heads that count, as far as is known."""
@@ -612,7 +650,7 @@ class DocumentLog:
             and self._is_writer(typing.author)
             and self.revoked(typing.author) is None
             and self._own.keys().isdisjoint(names)
-            and typing.seq > self.covered.get(replica, 0)
+            and typing.seq > self._begun(typing.author, typing.session)
             # Whatever was read before has used its clocks.
             and typing.start > self.ledger.highest(replica)
             and typing.end <= self.counter + COUNTER_JUMP_MAX
@@ -663,7 +701,7 @@ class DocumentLog:
             and (session != head.session or seq > head.seq)
             and all(map(self._is_writer, self.heads))
             and self.revoked(author) is None
-            and seq > self.covered.get(replica, 0)
+            and seq > self._begun(author, session)
             and run.counter > self.ledger.highest(replica)
             and end <= self.counter + COUNTER_JUMP_MAX
         ):
@@ -853,10 +891,6 @@ class DocumentLog:
         self._begin_above(self.base_ts)
         self._forgotten += sum(map(len, gone))
         self.ledger = self.ledger.without(gone)
-        forgotten = {link for part in gone for link in part.links}
-        self._claimed |= forgotten.intersection(
-            prev for part in self.ledger.entries.parts for prev in part.prevs[:1] if prev
-        )
         for each in self._unlinked.values():
             if each.element.ts <= self.base_ts:
                 _note_first(self.left_out, each.element)
@@ -898,7 +932,14 @@ class DocumentLog:
         self._note_epoch(element)
         self._enter(entry, events)
         if own is None:
-            self.crdt.fold_runs(entry.runs, changes)
+            is_again = header is not None and header.seq <= self._begun(
+                entry.author, header.session
+            )
+            told = [] if is_again and changes is None else changes
+            size = 0 if told is None else len(told)
+            self.crdt.fold_runs(entry.runs, told)
+            if is_again and told is not None and len(told) > size:
+                self._forks.add(link)
             if isinstance(changes, Changes):
                 changes.close(entry.author, entry.ts)
         return entry
@@ -984,18 +1025,6 @@ class DocumentLog:
         led = {(each.session, each.seq) for each in read if each.link in counted.links}
         return led.issuperset((each.session, each.seq) for each in read)
 
-    def is_led_back_to_base(self, author: str) -> bool:
-        """Whether an author's elements go on from something that may be in what the log starts
-        from, or nowhere: nothing tells.
-        """
-        return self.base is not None and any(
-            each.before.is_here
-            and each.before.link not in self._claimed
-            and not self.holds(each.before.link or "")
-            and each.before.link not in self._rejected
-            for each in self.all_linked(author)
-        )
-
     def torn(self) -> dict[str, str]:
         """Names what counts of the revoked whose elements are no unbroken chain, by author."""
         names = {author: torn_id(self.revoked(author)) for author in self.tracker.authors()}
@@ -1024,6 +1053,10 @@ class DocumentLog:
     def begin_with(self, author: str, session: str | None, seq: int) -> None:
         """Take note of what is in what the log starts from."""
         self._begun_with[author, session] = max(self._begun_with.get((author, session), 0), seq)
+
+    def _begun(self, author: str, session: str | None) -> int:
+        """The highest seq of a session in what the log starts from, as far as that tells."""
+        return self._begun_with.get((author, session), 0)
 
     def _is_begun_with(self, author: str, session: str | None, seq: int) -> bool:
         """Whether an element is in what the log starts from; nobody knows of what it does not
@@ -1086,7 +1119,7 @@ class DocumentLog:
         if self.revoked is nobody_revoked:
             return
         for value in page:
-            if self.counted_of(_author_of(value) or "") is None:
+            if self.counted_of(author_of(value) or "") is None:
                 continue
             try:
                 element = _read(value)
@@ -1188,6 +1221,7 @@ class DocumentLog:
         """
         self.base = base
         self.heads = dict(heads)
+        self.base_heads = heads
         self._claimed = frozenset(head.link for own in heads.values() for head in own)
         self.crdt = self.fold_on(base)
         self.counter = self._start_counter = max(base.counter, counter)
@@ -1282,7 +1316,7 @@ def _refused(candidate: _Candidate) -> Rejection:
     return _rejection(candidate.element, _RevokedError().reason, proven=True)
 
 
-def _author_of(value: object) -> str | None:
+def author_of(value: object) -> str | None:
     """The author that a pulled element names."""
     author: object
     if isinstance(value, RawElement | Element):
@@ -1302,7 +1336,7 @@ def _rejection(value: Any, reason: str, *, proven: bool = False) -> Rejection:
         ts = value.get("ts") if isinstance(value, dict) else None
     return Rejection(
         ts if type(ts) is int else None,
-        _author_of(value),
+        author_of(value),
         reason,
         value,
         proven,

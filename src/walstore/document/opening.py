@@ -262,14 +262,25 @@ async def open_document(
     while True:
         events: list[Event] = []
         # What was pruned below a snapshot that covers too much is nowhere else any more.
-        snapshot, verdict = await _load_snapshot(source, marks, events, is_strict=tried < 0)
+        is_strict = tried < 0
+        snapshot, verdict = await _load_snapshot(source, marks, events, is_strict=is_strict)
         try:
-            if verdict is SnapshotVerdict.NONE and snapshot is not None:
-                return await _trust_cuts(source, snapshot, events)
-            if posture == "re-derive":
-                return await _derive(source, snapshot, verdict, events)
-            count = retain_tail_n if posture == "trust-retain-tail" else 0
-            return await _trust(source, snapshot, verdict, events, count)
+            opening = await _open_with(
+                source, posture, snapshot, verdict, events, retain_tail_n=retain_tail_n
+            )
+            is_told = snapshot is not None and is_strict and verdict.is_believed
+            if snapshot is None or not (is_told and opening.log.goes_beyond(snapshot.heads)):
+                return opening
+            # What it holds besides was seen above it.
+            events = []
+            return await _open_with(
+                source,
+                posture,
+                snapshot if snapshot.cuts else None,
+                SnapshotVerdict.NONE,
+                events,
+                retain_tail_n=retain_tail_n,
+            )
         except CheckpointTooOldError as error:
             upto = 0 if snapshot is None else snapshot.upto_ts
             # It may have been pruned below a newer snapshot, just now.
@@ -277,6 +288,24 @@ async def open_document(
                 lost = [event for event in events if isinstance(event, Rollback)]
                 raise PrunedLogError(error.floor, verdict, next(iter(lost), None)) from error
             tried = upto
+
+
+async def _open_with(
+    source: Source,
+    posture: Posture,
+    snapshot: Snapshot | None,
+    verdict: SnapshotVerdict,
+    events: list[Event],
+    *,
+    retain_tail_n: int,
+) -> Opening:
+    """Open by a snapshot; one that is not believed serves for its cuts alone."""
+    if verdict is SnapshotVerdict.NONE and snapshot is not None:
+        return await _trust_cuts(source, snapshot, events)
+    if posture == "re-derive":
+        return await _derive(source, snapshot, verdict, events)
+    count = retain_tail_n if posture == "trust-retain-tail" else 0
+    return await _trust(source, snapshot, verdict, events, count)
 
 
 async def _trust(

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, cast
 
 from walstore.canon import parse
@@ -141,6 +141,13 @@ class Transport(Protocol):
             TransportError: The log cannot be read now.
         """
         ...
+
+
+def pulling_elsewhere(transport: Transport) -> Callable[[str, int], Awaitable[Sequence[object]]]:
+    """How a log is pulled as everybody else is given it, where some of it is kept here as well."""
+    pull: Callable[[str, int], Awaitable[Sequence[object]]]
+    pull = getattr(transport, "pull_elsewhere", transport.pull)
+    return pull
 
 
 class StoredSnapshot(NamedTuple):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from walstore.document.log import DocumentLog
 from walstore.document.opening import Source
-from walstore.document.ports import CheckpointTooOldError, Transport
+from walstore.document.ports import CheckpointTooOldError, Transport, pulling_elsewhere
 
 
 async def can_return(source: Source, log: DocumentLog, author: str) -> bool:
@@ -37,10 +37,8 @@ async def can_return(source: Source, log: DocumentLog, author: str) -> bool:
 
 async def _is_whole(transport: Transport, document_key: str) -> bool:
     """Whether everybody can read a log from its beginning."""
-    # What is kept here as well may be gone for others.
-    pull = getattr(transport, "pull_elsewhere", transport.pull)
     try:
-        await pull(document_key, 0)
+        await pulling_elsewhere(transport)(document_key, 0)
     except CheckpointTooOldError:
         return False
     return True

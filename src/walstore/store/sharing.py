@@ -66,7 +66,8 @@ class CannotReturnError(UsageError):
     def __init__(self, key: str) -> None:
         super().__init__(
             "they were revoked, and something that they wrote since would count again, which nobody"
-            " can read any more: the log was pruned, or the document was deleted; ask them for the card of another identity, and invite that"
+            " can read any more: the log was pruned, or the document was deleted;"
+            " ask them for the card of another identity, and invite that"
         )
         self.key = key
 
