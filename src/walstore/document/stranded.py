@@ -113,8 +113,10 @@ class Stranded:
         self._is_hidden = True
 
     def let_go(self) -> None:
-        """Keep nothing of it any more."""
-        self._let_go(list(self._elements))
+        """Keep nothing of it any more, whether or not it is in the log."""
+        if self._elements and self._journal is not None:
+            self._journal.replace(list(self._elements), [])
+        self._elements.clear()
         self._drop_fold()
 
     def _let_go(self, links: Sequence[str]) -> None:

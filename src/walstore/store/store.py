@@ -397,6 +397,7 @@ class WalStore(StoreEditing):
                 session=session,
                 encryptor=self._encryptor,
                 shelf=shelf,
+                confirm=replica.confirm,
             )
             keeping = UndoKeeping(
                 self._file, document_key=self.key, author=own, encryptor=self._encryptor
