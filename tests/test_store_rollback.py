@@ -515,6 +515,39 @@ async def test_what_only_a_snapshot_stood_for_is_shown_until_it_is_back(
             assert file.stranded() is None
 
 
+@pytest.mark.parametrize("is_back", [False, True])
+async def test_what_a_snapshot_stood_for_in_the_midst_of_a_session_is_shown_as_well(
+    tmp_path: Path, *, is_back: bool
+) -> None:
+    """What was lost once and sent again is above what followed it: that may be all that is lost."""
+    log, snapshots, path = Prunable(), MemorySnapshots(), tmp_path / "ben.wal"
+    words = ["one", "two", "three"]
+    async with quiet(ADA, log) as ada:
+        await write(ada, *words)
+    one, two, three = log.saved()
+    log.put_back([one, three, two._replace(ts=three.ts + 1)])
+    async with quiet(CAM, log, snapshots=snapshots) as cam:
+        await cam.pull()
+        await cam.snapshot()
+    async with quiet(BEN, log, path, snapshots=snapshots) as ben:
+        await ben.pull()
+        log.put_back([one, three], ben)
+        snapshots._documents.clear()
+        await met(ben)
+        assert await ben.accept_rollback() == AcceptedRollback(0, 1)
+        assert (ben["words"], ben.status.stranded) == (words, 1)
+    async with quiet(BEN, log, path, snapshots=snapshots) as ben:
+        await ben.pull()
+        assert (ben["words"], ben.status.stranded) == (words, 1)
+        if is_back:
+            await log.append(KEY, Body(two.data, two.author, two.signature))
+            await ben.pull()
+            assert (ben["words"], ben.status.stranded, ben.status.gaps) == (words, 0, ())
+        else:
+            ben.drop_stranded()
+            assert (ben["words"], ben.status.stranded) == (["one"], 0)
+
+
 async def test_an_older_snapshot_and_log_are_gone_on_with(tmp_path: Path) -> None:
     log, snapshots = Prunable(), MemorySnapshots()
     async with quiet(ADA, log, tmp_path / "ada.wal", snapshots=snapshots) as ada:
