@@ -629,6 +629,27 @@ async def test_an_own_edit_stays_on_file_while_no_state_can_be_kept_that_stands_
         assert file.pending().bodies == []
 
 
+async def test_who_begins_from_a_snapshot_keeps_what_they_wrote_after_it(tmp_path: Path) -> None:
+    """As whoever has lost their file does, or has another device."""
+    log, snapshots, path = Prunable(), MemorySnapshots(), tmp_path / "again.wal"
+    async with quiet(BEN, log, snapshots=snapshots) as ben:
+        await write(ben, "one")
+        await ben.snapshot()
+        older = log.saved()
+        await write(ben, "two", "three")
+    for _ in range(2):
+        async with quiet(BEN, log, path, snapshots=snapshots) as ben:
+            assert ben["words"] == ["one", "two", "three"]
+    log.put_back(older)
+    async with quiet(BEN, log, path, snapshots=snapshots) as ben:
+        await met(ben)
+        assert await ben.accept_rollback() == AcceptedRollback(2, 0)
+        await ben.flush()
+        await ben.pull()
+    async with quiet(CAM, log, snapshots=snapshots) as cam:
+        assert cam["words"] == ["one", "two", "three"]
+
+
 async def test_what_was_dropped_while_no_state_can_be_kept_does_not_come_back(
     tmp_path: Path,
 ) -> None:

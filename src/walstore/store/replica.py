@@ -255,17 +255,28 @@ class Replica:
             await self._make_sure_if_shown(self._transport, document_key)
         await self._snapshots.write(snapshot_key, document, revision)
 
-    def keep_state(self, document: Mapping[str, Any]) -> None:
-        """Keep a fold of what is here, to open from next time."""
+    def keep_state(
+        self, document: Mapping[str, Any], read: Callable[[], Iterable[RawElement]]
+    ) -> None:
+        """Keep a fold of what was read, to open from next time.
+
+        Args:
+            document: The fold, signed by this reader for itself.
+            read: The elements that were read, as far as they are at hand; asked for if they are not
+                all here.
+        """
         if self._file is None:
             return
-        upto = document["uptoTs"]
+        upto, own = document["uptoTs"], document["producedBy"]
         self._file.put_state(canonical_bytes(document), upto)
-        if upto > max(self._file.head(), self._floor):
+        end = max(self._file.head(), self._floor)
+        if upto > end:
             # In this order, whatever is cut short is done anew from what the log has elsewhere.
             self._file.put(_FLOOR, upto)
-            self._file.drop_elements(upto, but_of=document["producedBy"])
+            self._file.drop_elements(upto, but_of=own)
             self._floor = upto
+            beyond = [raw for raw in read() if raw.author == own and end < raw.ts <= upto]
+            self._file.add_elements(beyond)
         self.has_hole = False
         self.confirm(())
 
