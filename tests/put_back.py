@@ -11,7 +11,7 @@ import pytest
 
 from tests.stores import KEY, store_of, until
 from walstore.document.faults import RollbackDetectedError
-from walstore.document.ports import Body, RawElement
+from walstore.document.ports import Body, CheckpointTooOldError, RawElement
 from walstore.net import MemoryTransport
 from walstore.signed import Identity
 from walstore.store.store import WalStore
@@ -66,6 +66,13 @@ class Prunable(MemoryTransport):
     """A log in memory that can be put back; as by the clock, it never uses a `ts` again."""
 
     clock = 0
+    # What is not above it was let go of.
+    floor = 0
+
+    async def pull(self, document_key: str, checkpoint: int) -> list[RawElement]:
+        if checkpoint < self.floor:
+            raise CheckpointTooOldError(self.floor)
+        return await super().pull(document_key, checkpoint)
 
     async def append(self, document_key: str, body: Body) -> int:
         log = self._logs.setdefault(document_key, [])

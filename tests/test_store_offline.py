@@ -767,6 +767,35 @@ async def test_what_a_snapshot_covers_is_waited_for_no_longer(
         assert file.execute("SELECT count(*) FROM bodies").fetchone() == (0,)
 
 
+async def test_what_a_snapshot_covers_is_on_file_until_a_state_is(tmp_path: Path) -> None:
+    transport, snapshots, path = PrunedTransport(), MemorySnapshots(), tmp_path / "ben.wal"
+    async with store_of(BEN, Unread(transport), path, autocommit_ms=None) as ben:
+        ben["one"] = 1
+        await ben.commit()
+    async with store_of(ADA, transport, snapshots=snapshots, autocommit_ms=None) as ada:
+        await ada.snapshot()
+        for name in ("missing", "three"):
+            ada[name] = name
+            await ada.commit()
+    one, missing, three = transport._logs[KEY]
+    transport._logs[KEY], transport.floor = [one, three], one.ts
+    async with store_of(BEN, transport, path, snapshots=snapshots, autocommit_ms=None) as ben:
+        await ben.pull()
+        assert ben.materialize() == {"one": 1, "three": "three"}
+        assert (ben.status.unsent, ben.document.unconfirmed) == (0, 0)
+        assert ben.document.own_snapshot() is None
+    async with store_of(BEN, None, path) as ben:
+        assert ben.materialize() == {"one": 1}
+    # The element is back, at another place.
+    transport._logs[KEY].append(missing._replace(ts=three.ts + 1))
+    async with store_of(BEN, transport, path, snapshots=snapshots, autocommit_ms=None) as ben:
+        await ben.pull()
+    with closing(sqlite3.connect(path)) as file:
+        assert file.execute("SELECT count(*) FROM bodies").fetchone() == (0,)
+    async with store_of(BEN, None, path) as ben:
+        assert ben.materialize() == {"one": 1, "missing": "missing", "three": "three"}
+
+
 async def test_a_file_whose_state_is_gone_and_cannot_be_made_again_is_read_anew(
     tmp_path: Path,
 ) -> None:

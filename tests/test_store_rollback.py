@@ -515,6 +515,39 @@ async def test_what_only_a_snapshot_stood_for_is_shown_until_it_is_back(
             assert file.stranded() is None
 
 
+@pytest.mark.parametrize("is_back", [False, True])
+async def test_what_a_snapshot_stood_for_in_the_midst_of_a_session_is_shown_as_well(
+    tmp_path: Path, *, is_back: bool
+) -> None:
+    """What was lost once and sent again is above what followed it: that may be all that is lost."""
+    log, snapshots, path = Prunable(), MemorySnapshots(), tmp_path / "ben.wal"
+    words = ["one", "two", "three"]
+    async with quiet(ADA, log) as ada:
+        await write(ada, *words)
+    one, two, three = log.saved()
+    log.put_back([one, three, two._replace(ts=three.ts + 1)])
+    async with quiet(CAM, log, snapshots=snapshots) as cam:
+        await cam.pull()
+        await cam.snapshot()
+    async with quiet(BEN, log, path, snapshots=snapshots) as ben:
+        await ben.pull()
+        log.put_back([one, three], ben)
+        snapshots._documents.clear()
+        await met(ben)
+        assert await ben.accept_rollback() == AcceptedRollback(0, 1)
+        assert (ben["words"], ben.status.stranded) == (words, 1)
+    async with quiet(BEN, log, path, snapshots=snapshots) as ben:
+        await ben.pull()
+        assert (ben["words"], ben.status.stranded) == (words, 1)
+        if is_back:
+            await log.append(KEY, Body(two.data, two.author, two.signature))
+            await ben.pull()
+            assert (ben["words"], ben.status.stranded, ben.status.gaps) == (words, 0, ())
+        else:
+            ben.drop_stranded()
+            assert (ben["words"], ben.status.stranded) == (["one"], 0)
+
+
 async def test_an_older_snapshot_and_log_are_gone_on_with(tmp_path: Path) -> None:
     log, snapshots = Prunable(), MemorySnapshots()
     async with quiet(ADA, log, tmp_path / "ada.wal", snapshots=snapshots) as ada:
@@ -562,6 +595,87 @@ async def test_a_snapshot_that_reaches_beyond_its_log_is_gone_on_with(tmp_path: 
         await ada.pull()
         assert ada.status.rollback is None
         assert ada["words"] == ["one", "two", "three", "four"]
+
+
+# ── files that cannot keep what is read ────────────────────────────────────────────────
+
+
+async def test_an_own_edit_stays_on_file_while_no_state_can_be_kept_that_stands_for_it(
+    tmp_path: Path,
+) -> None:
+    """Ben begins with a snapshot, and cannot keep a state for it: something of Ada's is missing."""
+    log, snapshots, path = Prunable(), MemorySnapshots(), tmp_path / "ben.wal"
+    async with quiet(ADA, log, snapshots=snapshots) as ada:
+        await write(ada, "one")
+        await ada.snapshot()
+        await write(ada, "missing", "three")
+    one, _, three = log.saved()
+    log.put_back([one, three])
+    async with quiet(BEN, log, path, snapshots=snapshots) as ben:
+        await write(ben, "own")
+        assert (ben["words"], ben.document.own_snapshot()) == (["one", "own"], None)
+        assert (ben.status.unsent, ben.document.unconfirmed) == (0, 0)
+    log.put_back([one, three])
+    async with quiet(BEN, log, path, snapshots=snapshots) as ben:
+        assert ben["words"] == ["one", "own"]
+        await met(ben)
+        await ben.accept_rollback()
+        await ben.flush()
+        await ben.pull()
+        assert (ben["words"], ben.status.unsent) == (["one", "own"], 0)
+    async with quiet(CAM, log, snapshots=snapshots) as cam:
+        assert cam["words"] == ["one", "own"]
+    with LocalFile.open(path, document_key=KEY, author=BEN.public_key) as file:
+        assert file.pending().bodies == []
+
+
+async def test_who_begins_from_a_snapshot_keeps_what_they_wrote_after_it(tmp_path: Path) -> None:
+    """As whoever has lost their file does, or has another device."""
+    log, snapshots, path = Prunable(), MemorySnapshots(), tmp_path / "again.wal"
+    async with quiet(BEN, log, snapshots=snapshots) as ben:
+        await write(ben, "one")
+        await ben.snapshot()
+        older = log.saved()
+        await write(ben, "two", "three")
+    for _ in range(2):
+        async with quiet(BEN, log, path, snapshots=snapshots) as ben:
+            assert ben["words"] == ["one", "two", "three"]
+    log.put_back(older)
+    async with quiet(BEN, log, path, snapshots=snapshots) as ben:
+        await met(ben)
+        assert await ben.accept_rollback() == AcceptedRollback(2, 0)
+        await ben.flush()
+        await ben.pull()
+    async with quiet(CAM, log, snapshots=snapshots) as cam:
+        assert cam["words"] == ["one", "two", "three"]
+
+
+async def test_what_was_dropped_while_no_state_can_be_kept_does_not_come_back(
+    tmp_path: Path,
+) -> None:
+    log, snapshots, path = Prunable(), MemorySnapshots(), tmp_path / "ben.wal"
+    async with quiet(BEN, log, path) as ben:
+        await write(ben, "one")
+        older = log.saved()
+        async with quiet(CAM, log) as cam:
+            await write(cam, "lost")
+        await ben.pull()
+        log.put_back(older, ben)
+        await met(ben)
+        assert (await ben.accept_rollback()).stranded == 1
+    async with quiet(ADA, log, snapshots=snapshots) as ada:
+        await write(ada, "two")
+        await ada.snapshot()
+        await write(ada, "missing", "four")
+    one, two, _, four = log.saved()
+    log.put_back([one, two, four])
+    log.floor = two.ts
+    async with quiet(BEN, log, path, snapshots=snapshots) as ben:
+        await ben.pull()
+        assert (ben.status.stranded, ben.document.own_snapshot()) == (1, None)
+        ben.drop_stranded()
+    async with quiet(BEN, None, path) as ben:
+        assert (ben["words"], ben.status.stranded) == (["one"], 0)
 
 
 # ── failing on the way ─────────────────────────────────────────────────────────────────

@@ -113,6 +113,7 @@ class PastSource(NamedTuple):
                 session=os.urandom(16).hex(),
                 encryptor=self.encryptor,
                 shelf=shelf,
+                confirm=self.local.confirmed,
             )
         )
 

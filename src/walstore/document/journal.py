@@ -131,7 +131,7 @@ class Journal(Protocol):
         ...
 
     def confirm(self, links: Iterable[str]) -> None:
-        """Let go of bodies: they are in the log."""
+        """Let go of bodies that were read in the log, once that is kept."""
         ...
 
     def drop_stranded(self) -> None:

@@ -13,12 +13,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeAlias
 
 from walstore.crdt import WalCrdt
 from walstore.document.entries import Entry
-from walstore.document.events import Event, Gap, Rollback
+from walstore.document.events import Event, Rollback
 from walstore.document.gaps import Session
 from walstore.document.log import DocumentLog
 from walstore.document.opening import Opening, Source, log_from
@@ -26,10 +28,13 @@ from walstore.document.ports import RawElement
 from walstore.document.publishing import Draft, Producer
 from walstore.document.sealing import Sealed
 from walstore.document.snapshot import Snapshot, newest_cut
-from walstore.document.stranded import checked, is_held, raw_of, sealed_of, session_of
+from walstore.document.stranded import checked, is_held, missing_upto, raw_of, sealed_of, session_of
 from walstore.errors import MalformedError
 from walstore.wire.element import read_raw_element
 from walstore.wire.envelope import read_header
+
+# Seqs: the first, and what comes after the last.
+Range: TypeAlias = tuple[int, int]
 
 
 class Rejoined(NamedTuple):
@@ -127,7 +132,8 @@ def _fold_of_missing(
             replica: max(counts.get(replica, 0), seq)
             for replica, seq in {**earlier.writer_seq, **(earlier.seqs or {})}.items()
         }
-    if all(log.tracker.highest(*session_of(replica)) >= seq for replica, seq in counts.items()):
+    gaps = log.tracker.gaps()
+    if not any(missing_upto(seq, session_of(name), log, gaps) for name, seq in counts.items()):
         return None
     fold = before.fold.clone()
     if earlier is not None:
@@ -145,28 +151,45 @@ def _missing(
     """The highest seq by replica of elements that are lost and not at hand."""
     sessions = list(before.log.tracker.sessions())
     with_sessions = {author for author, session, _ in sessions if session is not None}
-    gaps: dict[Session, list[Gap]] = {}
-    for gap in before.log.tracker.gaps():
-        gaps.setdefault((gap.author, gap.session), []).append(gap)
+    # What was a gap before was never read.
+    unread, lost = _gaps_of(before.log), _gaps_of(log)
     counts: dict[str, int] = {}
     for author, session, highest in sessions:
         if session is None and author in with_sessions:
             # Its elements are counted by their sessions.
             continue
         name = (author, session)
-        seq = _newest_not_here(highest, at_hand.get(name, set()), gaps.get(name, []))
-        if log.tracker.has_lost(author, session, seq):
+        gone = lost.get(name, [])
+        if log.tracker.has_lost(author, session, highest):
+            gone.append((log.tracker.highest(author, session) + 1, highest + 1))
+        here, never = at_hand.get(name, set()), unread.get(name, [])
+        seq = max([_newest_read(each, highest, here, never) for each in gone], default=0)
+        if seq:
             counts[author if session is None else f"{author}:{session}"] = seq
     return counts
 
 
-def _newest_not_here(seq: int, here: set[int], gaps: Iterable[Gap]) -> int:
-    """The highest seq up to one that was read, and is not at hand."""
-    # What was a gap before was never read; it may be as long as an author claims.
-    starts = {gap.got - 1: gap.expected for gap in gaps}
-    while seq in here or seq in starts:
-        seq = starts.get(seq, seq) - 1
-    return seq
+def _gaps_of(log: DocumentLog) -> dict[Session, list[Range]]:
+    gaps: dict[Session, list[Range]] = {}
+    for gap in log.tracker.gaps():
+        gaps.setdefault((gap.author, gap.session), []).append((gap.expected, gap.got))
+    return gaps
+
+
+def _newest_read(gone: Range, highest: int, here: set[int], unread: Sequence[Range]) -> int:
+    """The highest seq of a range, of those that were read, that is not at hand; 0 if all are."""
+    first, end = gone
+    seq = min(end - 1, highest)
+    while seq >= first:
+        # A range may be as long as an author claims.
+        at = bisect_right(unread, seq, key=itemgetter(0)) - 1
+        if at >= 0 and seq < unread[at][1]:
+            seq = unread[at][0] - 1
+        elif seq in here:
+            seq -= 1
+        else:
+            return seq
+    return 0
 
 
 def _at_hand(elements: Iterable[RawElement], entries: Iterable[Entry]) -> dict[Session, set[int]]:

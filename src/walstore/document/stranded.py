@@ -113,8 +113,10 @@ class Stranded:
         self._is_hidden = True
 
     def let_go(self) -> None:
-        """Keep nothing of it any more."""
-        self._let_go(list(self._elements))
+        """Keep nothing of it any more, whether or not it is in the log."""
+        if self._elements and self._journal is not None:
+            self._journal.replace(list(self._elements), [])
+        self._elements.clear()
         self._drop_fold()
 
     def _let_go(self, links: Sequence[str]) -> None:
@@ -130,7 +132,7 @@ class Stranded:
         wanted: Mapping[str, int] = {**fold.writer_seq, **(fold.seqs or {})}
         gaps = log.tracker.gaps()
         self._missing = sum(
-            _missing_upto(seq, session_of(replica), log, gaps) for replica, seq in wanted.items()
+            missing_upto(seq, session_of(replica), log, gaps) for replica, seq in wanted.items()
         )
         if not self._missing:
             self._drop_fold()
@@ -141,7 +143,7 @@ class Stranded:
         self._fold, self._missing = None, 0
 
 
-def _missing_upto(seq: int, session: Session, log: DocumentLog, gaps: Iterable[Gap]) -> int:
+def missing_upto(seq: int, session: Session, log: DocumentLog, gaps: Iterable[Gap]) -> int:
     """How many elements of a session up to a seq a log does not hold."""
     highest = log.tracker.highest(*session)
     between = sum(

@@ -4,7 +4,8 @@
                              (one transaction)
 
 - An edit is in one place at any moment: recorded, in a body, or in the log.
-- A body stays until it was read in the log; an acknowledgement alone removes nothing.
+- A body stays until it was read in the log, and that is kept; an acknowledgement alone removes
+  nothing.
 - Where a session stands is kept as long as anything of it is on its way, so that a later process
   can seal what it has left recorded, and count on.
 """

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import orjson
@@ -45,9 +45,14 @@ class FileJournal:
         session: str,
         encryptor: Encryptor,
         shelf: Shelf,
+        confirm: Callable[[Iterable[str]], None],
     ) -> None:
-        """Keep what a session of an author edits, and what is refused on a shelf."""
+        """Keep what a session of an author edits, and what is refused on a shelf.
+
+        What was read in the log is let go of by `confirm`, which knows whether it is kept.
+        """
         self._file = file
+        self._confirm = confirm
         self._context = SealContext(document_key + _PLACE, author, 0)
         self._session = session
         self._encryptor = encryptor
@@ -100,8 +105,8 @@ class FileJournal:
         self._file.acknowledged(link, ts)
 
     def confirm(self, links: Iterable[str]) -> None:
-        """Let go of bodies: they are in the log."""
-        self._file.confirmed(links)
+        """Let go of bodies that were read in the log, once that is kept."""
+        self._confirm(links)
 
     def leftover(self) -> Leftover:
         """What earlier sessions have left."""

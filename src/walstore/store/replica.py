@@ -6,6 +6,8 @@
   begins with a snapshot, nothing is kept until a state is that covers what is not here.
 - Below the floor only own elements stay, in their order: whatever a relay loses, they can be sent
   again. Their places there say nothing.
+- What was read and cannot be kept for now leaves a hole. Bodies that were read beyond it stay among
+  what is on its way until it is closed: nothing else here stands for them.
 - Elements are kept as they came, signed and maybe sealed; they are checked whenever they are read.
 - A log elsewhere must not fall behind what was read of it, in this process or before. Whenever
   there may be another relay, it is asked for the newest element that was read.
@@ -14,7 +16,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from walstore.canon import canonical_bytes, content_hash, parse
@@ -88,6 +90,8 @@ class Replica:
         self.count = 0
         # Whether something was handed out that is not kept: a state has to be, before anything is.
         self.has_hole = False
+        # The links of bodies that were read in the log while it was so.
+        self._beyond_hole: set[str] = set()
 
     @property
     def has_something(self) -> bool:
@@ -100,7 +104,9 @@ class Replica:
             # The elements do not make another state.
             return False
         pending = self._file.pending()
-        return bool(self._file.head() or pending.recorded or pending.bodies)
+        # What was acknowledged is elsewhere, and maybe much more that it hangs on.
+        unsent = [body for body in pending.bodies if body.acknowledged is None]
+        return bool(self._file.head() or pending.recorded or unsent)
 
     def whole(self) -> Transport:
         """Where the log can be read from its beginning: here, if all of it is, else elsewhere.
@@ -261,18 +267,39 @@ class Replica:
             await self._make_sure_if_shown(self._transport, document_key)
         await self._snapshots.write(snapshot_key, document, revision)
 
-    def keep_state(self, document: Mapping[str, Any]) -> None:
-        """Keep a fold of what is here, to open from next time."""
+    def keep_state(
+        self, document: Mapping[str, Any], read: Callable[[], Iterable[RawElement]]
+    ) -> None:
+        """Keep a fold of what was read, to open from next time.
+
+        Args:
+            document: The fold, signed by this reader for itself.
+            read: The elements that were read, as far as they are at hand; asked for if they are not
+                all here.
+        """
         if self._file is None:
             return
-        upto = document["uptoTs"]
+        upto, own = document["uptoTs"], document["producedBy"]
         self._file.put_state(canonical_bytes(document), upto)
-        if upto > max(self._file.head(), self._floor):
+        end = max(self._file.head(), self._floor)
+        if upto > end:
             # In this order, whatever is cut short is done anew from what the log has elsewhere.
             self._file.put(_FLOOR, upto)
-            self._file.drop_elements(upto, but_of=document["producedBy"])
+            self._file.drop_elements(upto, but_of=own)
             self._floor = upto
+            beyond = [raw for raw in read() if raw.author == own and end < raw.ts <= upto]
+            self._file.add_elements(beyond)
         self.has_hole = False
+        self.confirm(())
+
+    def confirm(self, links: Iterable[str]) -> None:
+        """Let go of bodies that were read in the log, once something else here stands for them."""
+        if self._file is None:
+            return
+        self._beyond_hole.update(links)
+        if not self.has_hole:
+            self._file.confirmed(self._beyond_hole)
+            self._beyond_hole.clear()
 
     # ── what was read ──────────────────────────────────────────────────────────────────
 
@@ -326,6 +353,8 @@ class Replica:
             )
         self._floor, self._high_water = floor, newest
         self._settled, self.has_hole = self._doubts, False
+        # All that is on its way waits again.
+        self._beyond_hole.clear()
 
     def _state(self) -> StoredSnapshot | None:
         kept = None if self._file is None else self._file.state()

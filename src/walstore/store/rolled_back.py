@@ -90,10 +90,10 @@ async def accept_rollback(
 
     def lost() -> list[RawElement]:
         held = {raw.signature for raw in elsewhere.elements.values()}
-        # What was not kept yet is in memory alone.
-        known = chain(document.elements(), replica.elements())
-        gone = {raw.ts: raw for raw in known if raw.signature not in held}
-        return [raw for _, raw in sorted(gone.items())]
+        # What was not kept yet is in memory alone, and what was may be at another place here.
+        known = chain(replica.elements(), document.elements())
+        gone = {raw[1:]: raw for raw in known if raw.signature not in held}
+        return sorted(gone.values())
 
     def keep(rejoined: Rejoined) -> None:
         elements = [raw for _, raw in sorted(elsewhere.elements.items())]

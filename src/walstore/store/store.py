@@ -397,6 +397,7 @@ class WalStore(StoreEditing):
                 session=session,
                 encryptor=self._encryptor,
                 shelf=shelf,
+                confirm=replica.confirm,
             )
             keeping = UndoKeeping(
                 self._file, document_key=self.key, author=own, encryptor=self._encryptor
@@ -1353,7 +1354,7 @@ class WalStore(StoreEditing):
         state = self.document.own_snapshot()
         if state is not None:
             with nullcontext() if self._sharing is None else self._sharing.keeping_state():
-                self._replica.keep_state(state)
+                self._replica.keep_state(state, self.document.elements)
             self._folded_since_state = 0
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
