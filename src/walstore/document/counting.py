@@ -21,7 +21,7 @@ from walstore.signed.roster import Counted, Torn, seq_of
 
 
 async def counted_anew(
-    source: Source, author: str, known: Mapping[str, int]
+    source: Source, author: str, here: DocumentLog, *, barrier_ts: int
 ) -> dict[str, int | Counted] | None:
     """What a log holds of an author, from its beginning, as a roster says that it counts; None if
     the beginning is gone.
@@ -29,7 +29,8 @@ async def counted_anew(
     Args:
         source: Where the document is.
         author: The author.
-        known: The highest counters of list elements by replica, as far as they are known.
+        here: The log as it was read, from a snapshot.
+        barrier_ts: Where that has let go of something last.
 
     Raises:
         TransportError: It cannot be read now.
@@ -37,7 +38,11 @@ async def counted_anew(
     log, checkpoint, pull = source.new_log(), 0, pulling_elsewhere(source.transport)
     try:
         while page := await pull(source.document_key, checkpoint):
-            log.read([element for element in page if author_of(element) == author])
+            own = [element for element in page if author_of(element) == author]
+            log.read([element for element in own if ts_of(element) <= barrier_ts])
+            # What comes again after a barrier is passed over by all who read on from there.
+            log.covered = here.covered
+            log.read([element for element in own if ts_of(element) > barrier_ts])
             newest = max(map(ts_of, page))
             if newest <= checkpoint:
                 break
@@ -47,6 +52,7 @@ async def counted_anew(
     seqs = {
         session or "": seq for writer, session, seq in log.tracker.sessions() if writer == author
     }
+    known = here.crdt.inserted_by(author)
     return counted_by(log, author, seqs, are_heads_known=True, known=known)
 
 

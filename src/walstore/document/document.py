@@ -621,8 +621,8 @@ class WalDocument:
         """
         anew = None
         if self._log.base is not None:
-            known = self._log.crdt.inserted_by(author)
-            anew = await counted_anew(self._source, author, known)
+            barrier_ts = self._barrier().ts
+            anew = await counted_anew(self._source, author, self._log, barrier_ts=barrier_ts)
         return self.counted(author) if anew is None else anew
 
     def counts_all(self, author: str) -> bool:
