@@ -212,6 +212,9 @@ class DocumentLog:
         self._too_far: dict[str, _Candidate] = {}
         # By link: elements of revoked authors that lead up to nothing that counts, so far.
         self._unlinked: dict[str, _Candidate] = {}
+        # The same elements, where the log has them again: there they may be what they are not at
+        # their first place.
+        self._repeated: dict[str, list[_Candidate]] = {}
         # Those that were rejected, newest last: what they go on from leads on all the same.
         self._rejected: dict[str, Linked] = {}
         # What counts of those authors who were revoked, as far as anything of them was read.
@@ -897,6 +900,9 @@ class DocumentLog:
         for aside in (self._unproven, self._too_far, self._unlinked):
             for link in [link for link, each in aside.items() if each.element.ts <= self.base_ts]:
                 del aside[link]
+        self._repeated = {
+            link: each for link, each in self._repeated.items() if link in self._unlinked
+        }
         self._unopened = {
             link: each for link, each in self._unopened.items() if each.ts > self.base_ts
         }
@@ -1145,6 +1151,7 @@ class DocumentLog:
         counted.meet(link, before := self._before(author, *header[:3]))
         while before.link is not None and before.link in self._unlinked:
             found.append((name := before.link, waiting := self._unlinked.pop(before.link)))
+            found += [(name, each) for each in self._repeated.pop(name, ())]
             assert waiting.header is not None, "what has no session waits for no link"
             counted.meet(name, before := self._before(author, *waiting.header[:3]))
         if was_waiting and not counted.unmet:
@@ -1159,10 +1166,12 @@ class DocumentLog:
         """Keep an element of a revoked author until something comes that it leads up to."""
         author, header = candidate.element.author, candidate.header
         assert header is not None, "what has no session waits for no link"
-        if link in self._unlinked:
-            return
         counted = self._counted[author]
         is_kept = counted.may_wait(header.session, header.seq)
+        if link in self._unlinked:
+            if is_kept:
+                self._repeated.setdefault(link, []).append(candidate)
+            return
         if is_kept:
             self._unlinked[link] = candidate
         if not (is_kept and counted.unmet):
