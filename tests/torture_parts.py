@@ -239,6 +239,14 @@ PARTS = [
         "WALSTORE_REVOKED_LOGS",
         (r"(\d+) logs of somebody revoked", 6),
     ),
+    Part(
+        "G8",
+        "logs of documents that live beside somebody who lies, of each of nine kinds",
+        pytest("document_live_laws"),
+        1_000,
+        "WALSTORE_LIVE_LOGS",
+        (r"(\d+) logs", 9),
+    ),
     Part("G8", "batches made to hurt", pytest("promises", only="too_much or heaviest")),
     Part(
         "G9",

@@ -1270,6 +1270,8 @@ class DocumentLog:
             self.is_out_of_order = True
         if (counted := self._counted.get(entry.author)) is not None:
             counted.inserted = None
+            # What was refused at its place, and counts where the log has it again.
+            self.is_out_of_order |= counted.is_followed and counted.is_asked_for
         self._entered_ts = max(self._entered_ts, entry.element.ts)
         conflict = self.ledger.add(entry)
         if conflict is not None:
