@@ -40,9 +40,11 @@ async def counted_anew(
         while page := await pull(source.document_key, checkpoint):
             own = [element for element in page if author_of(element) == author]
             log.read([element for element in own if ts_of(element) <= barrier_ts])
-            # What comes again after a barrier is passed over by all who read on from there.
-            log.covered = here.covered
-            log.read([element for element in own if ts_of(element) > barrier_ts])
+            above = [element for element in own if ts_of(element) > barrier_ts]
+            if above:
+                # What comes again after a barrier is passed over by all who read on from there.
+                log.covered = here.covered
+                log.read(above)
             newest = max(map(ts_of, page))
             if newest <= checkpoint:
                 break

@@ -1271,7 +1271,7 @@ class DocumentLog:
         if (counted := self._counted.get(entry.author)) is not None:
             counted.inserted = None
             # What was refused at its place, and counts where the log has it again.
-            self.is_out_of_order |= counted.is_followed and counted.is_asked_for
+            self.is_out_of_order |= counted.is_settled
         self._entered_ts = max(self._entered_ts, entry.element.ts)
         conflict = self.ledger.add(entry)
         if conflict is not None:
