@@ -687,6 +687,21 @@ async def test_what_the_owner_had_not_read_of_a_torn_session_never_counts() -> N
     assert [each.text("body") for each in documents[:1]] == ["ac"]
 
 
+@pytest.mark.parametrize("posture", ["trust", "re-derive"])
+@pytest.mark.parametrize("page_size", [1, 2, 1000])
+async def test_nothing_counts_that_leads_up_to_what_the_owner_had_not_read(
+    posture: str, page_size: int
+) -> None:
+    first, second, third = abc()
+    run = Insert("body", BOBS, 4, BOBS, 3, "d")
+    fourth = write_packed(BOB, [run], session="s", seq=4, prev=link_of(third))
+    counts = await counts_of(logged([first, fourth]))
+    log = logged([first, second, third, fourth], page_size=page_size)
+    document, events = await reading(log, counts, posture=posture)
+    assert document.text("body") == "ad"
+    assert reasons(events) == [REVOKED, REVOKED]
+
+
 async def test_what_counts_of_a_session_from_before_a_deletion_is_told_by_its_seqs() -> None:
     log, known = RiggedLog(), dict[str, Counts]()
     options: dict[str, Any] = {"snapshot_store": RiggedSnapshots(), "revoked": known.get}

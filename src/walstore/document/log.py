@@ -1149,8 +1149,8 @@ class DocumentLog:
         was_waiting = bool(counted.unmet)
         found: list[tuple[str, _Candidate]] = []
         counted.meet(link, before := self._before(author, *header[:3]))
-        while before.link is not None and before.link in self._unlinked:
-            found.append((name := before.link, waiting := self._unlinked.pop(before.link)))
+        while (name := before.link or "") in self._unlinked and name in counted.links:
+            found.append((name, waiting := self._unlinked.pop(name)))
             found += [(name, each) for each in self._repeated.pop(name, ())]
             assert waiting.header is not None, "what has no session waits for no link"
             counted.meet(name, before := self._before(author, *waiting.header[:3]))

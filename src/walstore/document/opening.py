@@ -268,18 +268,17 @@ async def open_document(
             opening = await _open_with(
                 source, posture, snapshot, verdict, events, retain_tail_n=retain_tail_n
             )
-            is_told = snapshot is not None and is_strict and verdict.is_believed
-            if snapshot is None or not (is_told and opening.log.goes_beyond(snapshot.heads)):
+            if snapshot is None or not (is_strict and verdict.is_believed):
                 return opening
-            # What it holds besides was seen above it.
-            events = []
-            return await _open_with(
-                source,
-                posture,
+            if not opening.log.goes_beyond(snapshot.heads):
+                return opening
+            snapshot, verdict, events = (
                 snapshot if snapshot.cuts else None,
                 SnapshotVerdict.NONE,
-                events,
-                retain_tail_n=retain_tail_n,
+                [],
+            )
+            return await _open_with(
+                source, posture, snapshot, verdict, events, retain_tail_n=retain_tail_n
             )
         except CheckpointTooOldError as error:
             upto = 0 if snapshot is None else snapshot.upto_ts
