@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.bobs_log import BOBS, REVOKED, abc, counts_of, logged, reading, typed
 from tests.counting import calls_of
 from tests.rigged import (
     ALICE,
@@ -122,25 +123,6 @@ def test_a_copy_of_a_fold_waits_for_nothing_either() -> None:
 
 # ── an old seq, used again ─────────────────────────────────────────────────────────────
 
-BOBS = f"{BOB.public_key}:s"
-REVOKED = "its author was revoked"
-
-
-def typed(text: str, at: int, *, seq: int, prev: str | None, session: str = "s") -> JsonElement:
-    """An element of Bob's that puts a text at the end of what he wrote up to a counter."""
-    own = f"{BOB.public_key}:{session}"
-    run = Insert("body", own, at, own if at > 1 else "", at - 1, text)
-    return write_packed(BOB, [run], session=session, seq=seq, prev=prev)
-
-
-def abc() -> list[JsonElement]:
-    """Three elements of Bob's that say "abc"."""
-    elements: list[JsonElement] = []
-    for seq, character in enumerate("abc", 1):
-        prev = link_of(elements[-1]) if elements else None
-        elements.append(typed(character, seq, seq=seq, prev=prev))
-    return elements
-
 
 def forged(text: str, *, seq: int, prev: str | None = None, session: str = "s") -> JsonElement:
     """An element that Bob signs after he was revoked."""
@@ -148,34 +130,6 @@ def forged(text: str, *, seq: int, prev: str | None = None, session: str = "s") 
     return write_packed(
         BOB, [Insert("body", own, 30, BOBS, 3, text)], session=session, seq=seq, prev=prev
     )
-
-
-async def reading(
-    log: RiggedLog, counts: Counts, **options: Any
-) -> tuple[WalDocument, list[Event]]:
-    """What somebody reads who knows that Bob was revoked, and what they are told."""
-    events: list[Event] = []
-    document = await opened(
-        log,
-        CAROL,
-        revoked={BOB.public_key: counts}.get,
-        on_author_error="skip",
-        on_event=events.append,
-        **options,
-    )
-    return document, events
-
-
-async def counts_of(log: RiggedLog) -> Counts:
-    """What counts of Bob if he is revoked now."""
-    return (await opened(log, ALICE)).counted(BOB.public_key)
-
-
-def logged(elements: list[JsonElement], **options: Any) -> RiggedLog:
-    log = RiggedLog(**options)
-    for element in elements:
-        put_in(log, element)
-    return log
 
 
 def reasons(events: list[Event]) -> list[str]:

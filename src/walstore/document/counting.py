@@ -145,7 +145,7 @@ def counts_all(log: DocumentLog, author: str) -> bool:
     counted = log.counted_of(author)
     if counted is None:
         return True
-    if log.waits_in_vain(author) or not log.is_led_to(author, log.base_heads):
+    if log.waits_in_vain(author):
         return False
     on_top = {entry.link for entry in log.own_unread() if entry.author == author}
     if not counted.links.issuperset(on_top):

@@ -176,8 +176,6 @@ class DocumentLog:
         self.tracker = SequenceTracker(self._believed)
         self.ledger = Ledger()
         self.heads: dict[str, frozenset[Head]] = {}
-        # Those of what the log starts from.
-        self.base_heads: Mapping[str, frozenset[Head]] = {}
         # The links of elements that were read again, as far as their seqs tell, and were others.
         self._forks: set[str] = set()
         # The highest seq of each session in what the log starts from.
@@ -457,27 +455,23 @@ class DocumentLog:
             or head.seq <= self._begun(author, head.session)
         )
 
-    def is_led_to(self, author: str, heads: Mapping[str, Iterable[Head]]) -> bool:
-        """Whether what counts of somebody revoked leads back to all ends of what was read before:
-        if not, that holds more than counts, or nobody can tell.
-        """
-        counted = self.counted_of(author)
-        return counted is None or all(
-            head.link in counted.links
-            for head in heads.get(author, ())
-            if counted.are_named(head.session)
-        )
-
     def goes_beyond(self, heads: Mapping[str, Iterable[Head]]) -> bool:
         """Whether what a snapshot covers, of which these are the newest elements, holds more of the
         revoked than counts, for sure.
         """
-        beyond = {author for author in heads if not self.is_led_to(author, heads)}
+        beyond = {author for author, own in heads.items() if not self._leads_to(author, own)}
         if not beyond:
             return False
         # What is missing may lead there.
         missed = {gap.author for gap in self.tracker.gaps()}
         return any(not self._counted[author].unmet for author in beyond - missed)
+
+    def _leads_to(self, author: str, heads: Iterable[Head]) -> bool:
+        """Whether what counts of somebody revoked leads back to all of these."""
+        counted = self.counted_of(author)
+        return counted is None or all(
+            head.link in counted.links for head in heads if counted.are_named(head.session)
+        )
 
     def _counting(self, author: str, heads: frozenset[Head]) -> frozenset[Head]:
         """Those of an author's heads that count, as far as is known."""
@@ -1230,7 +1224,6 @@ class DocumentLog:
         """
         self.base = base
         self.heads = dict(heads)
-        self.base_heads = heads
         self._claimed = frozenset(head.link for own in heads.values() for head in own)
         self.crdt = self.fold_on(base)
         self.counter = self._start_counter = max(base.counter, counter)
