@@ -1,4 +1,4 @@
-"""Somebody revoked whose elements are no unbroken chain: for all, what the owner had read counts."""
+"""Somebody revoked whose elements are no unbroken chain: what the owner had read counts."""
 
 from __future__ import annotations
 

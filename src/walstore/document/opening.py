@@ -355,11 +355,8 @@ async def _trust_cuts(source: Source, snapshot: Snapshot, events: list[Event]) -
     judged, _ = _read_covered(source, log, snapshot, covered, rest)
     if log.unreadable:
         return await _trust(source, snapshot, SnapshotVerdict.TRUSTED, events, retain_tail_n=0)
-    crdt, _, cuts = _fold_with_cuts(judged, snapshot)
     seqs = log.tracker.seqs()
     base = snapshot._replace(
-        crdt=crdt,
-        cuts=cuts,
         upto_ts=barrier.ts,
         writer_seq=log.tracker.writer_seq(),
         heads=judged.heads,
@@ -370,6 +367,10 @@ async def _trust_cuts(source: Source, snapshot: Snapshot, events: list[Event]) -
         without=frozenset(log.without),
         torn=log.torn(),
     )
+    # What never comes of the revoked is known once all is here that counts of them.
+    judged.read(rest)
+    crdt, _, cuts = _fold_with_cuts(judged, snapshot, upto_ts=barrier.ts)
+    base = base._replace(crdt=crdt, cuts=cuts)
     opening = await _trust(source, base, SnapshotVerdict.NONE, events, retain_tail_n=0)
     return opening._replace(snapshot=None)
 
@@ -595,13 +596,14 @@ class _Cutting(NamedTuple):
     cuts: list[Cut]
 
 
-def _fold_with_cuts(log: DocumentLog, snapshot: Snapshot) -> _Cutting:
-    """Fold a log, and let go of the same at the same places as in a snapshot."""
+def _fold_with_cuts(log: DocumentLog, snapshot: Snapshot, *, upto_ts: int = TS_MAX) -> _Cutting:
+    """Fold a log up to a `ts`, and let go of the same at the same places as in a snapshot."""
     due = deque(cut for cut in snapshot.cuts if cut.ts > log.base_ts)
     crdt, seqs, covered = log.fold_on(log.base), dict(log.covered), log.covered
     cuts = [cut for cut in snapshot.cuts if cut.ts <= log.base_ts]
     # After the last element there may be cuts, too.
-    parts = [*sorted(log.ledger.entries, key=lambda entry: entry.ts), None]
+    entries = [entry for entry in log.ledger.entries if entry.ts <= upto_ts]
+    parts = [*sorted(entries, key=lambda entry: entry.ts), None]
     for entry in parts:
         # Between cuts where nothing was folded, once is as good as often.
         is_due = False
