@@ -539,6 +539,22 @@ async def test_what_was_deleted_does_not_come_back_when_it_is_delivered_again(po
     assert reader.materialize() == {}
 
 
+async def test_after_a_deletion_nobody_folds_all_anew_for_what_they_wrote_after_others() -> None:
+    log, store = RiggedLog(), RiggedSnapshots()
+    alice, _ = await written(log, store)
+    await alice.delete_document()
+    there = [alice, await opened(log, BOB, snapshot_store=store)]
+    folds = [each._log.crdt for each in there]
+    for number in range(4):
+        for each in there:
+            each.insert_text("note", each.length("note"), str(number))
+            await each.commit()
+            for other in there:
+                await other.pull()
+    assert [each.text("note") for each in there] == ["00112233"] * 2
+    assert all(each._log.crdt is fold for each, fold in zip(there, folds, strict=True))
+
+
 @pytest.mark.parametrize("names", ["removes", "goes on from", "goes on from beyond"])
 async def test_naming_what_comes_next_after_a_deletion_divides_no_readers(names: str) -> None:
     log, store = RiggedLog(), RiggedSnapshots()

@@ -370,6 +370,7 @@ class WalDocument:
             log.leave_out(self._log.without, upto_ts=base.silent_upto_ts)
         self._outbox.carry_over(log)
         self._stranded.carry_over(log, base)
+        log.carried_counter = log.crdt.counter
 
     def _restore(self, log: DocumentLog, newest: str | None) -> None:
         """Take over, once, what earlier processes have left."""
