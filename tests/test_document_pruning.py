@@ -1374,6 +1374,28 @@ async def test_a_peers_snapshot_names_nobody_and_may_lack_what_was_passed_over()
     assert not await alice.can_return(BOB.public_key)
 
 
+async def test_who_comes_back_is_not_refused_by_who_goes_on_from_a_state_of_their_own() -> None:
+    log, snapshots, revoked = RiggedLog(), RiggedSnapshots(), dict[str, Counts]()
+    options: dict[str, Any] = {"snapshot_store": snapshots, "on_author_error": "skip"}
+    alice = await opened(log, ALICE, revoked=revoked.get, **options)
+    bob = await opened(log, BOB, **options)
+    bob.set_field("title", "one")
+    await bob.commit()
+    await alice.pull()
+    revoked[BOB.public_key] = alice.counted(BOB.public_key)
+    await alice.snapshot()
+    bob.set_field("title", "two")
+    await bob.commit()
+    await alice.pull()
+    assert await alice.can_return(BOB.public_key)
+    # It names Bob, and does not say where he has written what does not count.
+    state = RiggedSnapshots(alice.own_snapshot())
+    options["snapshot_store"] = state
+    again = await document(log, ALICE, revoked=revoked.get, **options).open(is_own_state=True)
+    state.document = snapshots.document
+    assert await again.can_return(BOB.public_key)
+
+
 async def test_naming_others_as_left_out_hides_no_lie() -> None:
     log, snapshots = PrunableLog(), RiggedSnapshots()
     alice = await opened(log, ALICE, snapshot_store=snapshots)
