@@ -706,7 +706,7 @@ class DocumentLog:
             and (session != head.session or seq > head.seq)
             and all(map(self._is_writer, self.heads))
             and self.revoked(author) is None
-            and seq > self._begun(author, session)
+            and seq > max(self._begun(author, session), self.covered.get(replica, 0))
             and run.counter > self.ledger.highest(replica)
             and end <= self.counter + COUNTER_JUMP_MAX
         ):
