@@ -1110,12 +1110,12 @@ class WalDocument:
             async with self._turns:
                 before = self._barrier()
                 stored = await self._source.stored_snapshot(is_strict=False)
-                if stored is not None and newest_cut(stored.cuts) > before:
+                if stored is not None and stored.barrier.is_after(before):
                     await self._restart()
         finally:
             self._tell()
         self._raise()
-        return self._barrier() > before
+        return self._barrier().is_after(before)
 
     async def reread(self) -> int:
         """Read the log anew, after others may write, or were revoked, than when it was read.

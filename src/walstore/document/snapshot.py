@@ -55,6 +55,10 @@ class Cut(NamedTuple):
         """Whether everything was let go."""
         return self.horizon == COUNTER_MAX
 
+    def is_after(self, other: Cut) -> bool:
+        """Whether it has let go of more; where more or less counts, the counter is another one."""
+        return (self.ts, self.is_deletion) > (other.ts, other.is_deletion)
+
 
 def newest_cut(cuts: Sequence[Cut]) -> Cut:
     """The last of several cuts; one at 0 if there is none."""
