@@ -893,6 +893,37 @@ async def test_a_deletion_of_more_than_counts_is_kept_at_the_place_of_a_barrier(
     assert document.text("body") == owner.text("body") == ""
 
 
+async def test_what_was_read_of_the_revoked_counts_though_a_relay_withholds_it() -> None:
+    for hidden in ({1, 2, 3}, {2}, {3}, {2, 3}):
+        log, snapshots = logged(abc()), RiggedSnapshots()
+        producer = await opened(log, CAROL, snapshot_store=snapshots)
+        await producer.snapshot()
+        withholding = log.served()
+        owner = await opened(withholding, ALICE, snapshot_store=snapshots)
+        expected = await owner.recount(BOB.public_key)
+        withholding.elements = [
+            element for element in withholding.elements if element["ts"] not in hidden
+        ]
+        assert await owner.recount(BOB.public_key) == expected
+        document, _ = await reading(log, expected)
+        assert document.text("body") == "abc"
+
+
+async def test_what_was_written_above_others_jumps_counts_however_much_it_is() -> None:
+    first = jump(COUNTER_JUMP_MAX)
+    log = logged([first, jump(2 * COUNTER_JUMP_MAX, seq=2)])
+    snapshots, carol = RiggedSnapshots(), await opened(log, CAROL)
+    for at in range(UNPROVEN_MAX + 8):
+        carol.insert_text("body", at, "x")
+        await carol.commit()
+    producer = await opened(log, ALICE, snapshot_store=snapshots)
+    await producer.snapshot()
+    owner = await opened(log, ALICE, snapshot_store=snapshots)
+    (counted,) = (await owner.recount(CAROL.public_key)).values()
+    assert isinstance(counted, Counted)
+    assert (counted.seq, counted.torn) == (UNPROVEN_MAX + 8, None)
+
+
 @pytest.mark.parametrize("posture", ["trust", "trust-retain-tail", "re-derive"])
 async def test_what_waits_in_a_snapshot_for_somebody_revoked_is_read_in_the_log(
     posture: str,
