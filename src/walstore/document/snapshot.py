@@ -55,9 +55,14 @@ class Cut(NamedTuple):
         """Whether everything was let go."""
         return self.horizon == COUNTER_MAX
 
+    @property
+    def place(self) -> tuple[int, bool]:
+        """What tells it from others; where more or less counts, the counter is another one."""
+        return self.ts, self.is_deletion
+
     def is_after(self, other: Cut) -> bool:
-        """Whether it has let go of more; where more or less counts, the counter is another one."""
-        return (self.ts, self.is_deletion) > (other.ts, other.is_deletion)
+        """Whether it has let go of more."""
+        return self.place > other.place
 
 
 def newest_cut(cuts: Sequence[Cut]) -> Cut:
