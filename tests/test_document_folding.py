@@ -439,6 +439,41 @@ async def test_what_counts_of_the_revoked_is_the_same_however_the_log_is_cut() -
             hold_together(in_parts(items, cuts, rules), whole)
 
 
+@pytest.mark.parametrize("end", ["cut", "deletion", "branch"])
+async def test_what_somebody_let_go_who_had_not_heard_of_a_revocation_is_let_go_of_all_the_same(
+    end: str,
+) -> None:
+    log, store, own = RiggedLog(), RiggedSnapshots(), f"{BOB.public_key}:t"
+    first = put_in(log, write_packed(BOB, [Insert("body", own, 1, "", 0, "a")], session="t", seq=1))
+    run = Insert("body", own, 2, own, 1, "b")
+    second = put_in(log, write_packed(BOB, [run], session="t", seq=2, prev=link_of(first)))
+    run = Insert("body", f"{BOB.public_key}:s", 3, own, 2, "c")
+    put_in(log, write_packed(BOB, [run], seq=1, prev=link_of(second)))
+    alice = await opened(log, ALICE, snapshot_store=store)
+    counts = await alice.recount(BOB.public_key)
+    seq = 2 if end == "branch" else 3
+    run = Insert("body", own, 40, own, 1, "FORK")
+    put_in(log, write_packed(BOB, [run], session="t", seq=seq, prev=link_of(first)))
+    alice.set_text("body", alice.text("body") + "!?")
+    alice.set_text("body", alice.text("body").replace("!", ""))
+    await alice.commit()
+    await alice.pull()
+    await (alice.delete_document() if end == "deletion" else alice.snapshot(collect={}))
+    # This is after what was let go.
+    late = f"{CAROL.public_key}:k"
+    run = Insert("body", late, 9, f"{ALICE.public_key}:{alice.session}", 4, "L")
+    items: list[Item] = [*map(raw, log.elements), store.writes[-1]]
+    items.append(raw(put_in(log, write_packed(CAROL, [run], session="k")) | {"ts": 6}))
+    revoked = {BOB.public_key: counts}.get
+    rules = replace(RULES, revoked=revoked, writers_id="2")
+    whole = at_once(items, rules)
+    reader = await opened(log, BOB, snapshot_store=store, revoked=revoked, on_author_error="skip")
+    assert "FORK" not in reader.text("body")
+    hold_against(whole, reader)
+    for cuts in ([3], [4], [5], [6], [1, 2, 3, 4, 5, 6]):
+        hold_together(in_parts(items, cuts, rules), whole)
+
+
 async def test_what_was_written_above_a_jump_of_the_revoked_is_the_same_however_it_is_cut() -> None:
     log, highest = RiggedLog(), 0
     for number in range(1, 4):

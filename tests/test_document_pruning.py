@@ -539,6 +539,22 @@ async def test_what_was_deleted_does_not_come_back_when_it_is_delivered_again(po
     assert reader.materialize() == {}
 
 
+async def test_after_a_deletion_nobody_folds_all_anew_for_what_they_wrote_after_others() -> None:
+    log, store = RiggedLog(), RiggedSnapshots()
+    alice, _ = await written(log, store)
+    await alice.delete_document()
+    there = [alice, await opened(log, BOB, snapshot_store=store)]
+    folds = [each._log.crdt for each in there]
+    for number in range(4):
+        for each in there:
+            each.insert_text("note", each.length("note"), str(number))
+            await each.commit()
+            for other in there:
+                await other.pull()
+    assert [each.text("note") for each in there] == ["00112233"] * 2
+    assert all(each._log.crdt is fold for each, fold in zip(there, folds, strict=True))
+
+
 @pytest.mark.parametrize("names", ["removes", "goes on from", "goes on from beyond"])
 async def test_naming_what_comes_next_after_a_deletion_divides_no_readers(names: str) -> None:
     log, store = RiggedLog(), RiggedSnapshots()
@@ -1356,6 +1372,28 @@ async def test_a_peers_snapshot_names_nobody_and_may_lack_what_was_passed_over()
     assert await alice.can_return(BOB.public_key)
     await alice.snapshot()
     assert not await alice.can_return(BOB.public_key)
+
+
+async def test_who_comes_back_is_not_refused_by_who_goes_on_from_a_state_of_their_own() -> None:
+    log, snapshots, revoked = RiggedLog(), RiggedSnapshots(), dict[str, Counts]()
+    options: dict[str, Any] = {"snapshot_store": snapshots, "on_author_error": "skip"}
+    alice = await opened(log, ALICE, revoked=revoked.get, **options)
+    bob = await opened(log, BOB, **options)
+    bob.set_field("title", "one")
+    await bob.commit()
+    await alice.pull()
+    revoked[BOB.public_key] = alice.counted(BOB.public_key)
+    await alice.snapshot()
+    bob.set_field("title", "two")
+    await bob.commit()
+    await alice.pull()
+    assert await alice.can_return(BOB.public_key)
+    # It names Bob, and does not say where he has written what does not count.
+    state = RiggedSnapshots(alice.own_snapshot())
+    options["snapshot_store"] = state
+    again = await document(log, ALICE, revoked=revoked.get, **options).open(is_own_state=True)
+    state.document = snapshots.document
+    assert await again.can_return(BOB.public_key)
 
 
 async def test_naming_others_as_left_out_hides_no_lie() -> None:

@@ -792,6 +792,92 @@ async def test_a_snapshot_of_a_branch_that_nobody_goes_on_from_is_passed_over_on
     assert ("cuts" in snapshots.writes[-1]["state"]["x"]) == is_cut
 
 
+async def overreached(*, is_cut: bool) -> tuple[RiggedLog, RiggedSnapshots, Counts]:
+    """Somebody who has not heard that Bob was revoked makes a snapshot of all that he has signed.
+
+    He goes on with a session that another one has left behind, from the first of its elements, and
+    has the highest counter then.
+    """
+    own = f"{BOB.public_key}:t"
+    first = typed("a", 1, seq=1, prev=None, session="t")
+    second = typed("b", 2, seq=2, prev=link_of(first), session="t")
+    run = Insert("body", BOBS, 3, own, 2, "c")
+    third = write_packed(BOB, [run], session="s", seq=1, prev=link_of(second))
+    log, snapshots = logged([first, second, third]), RiggedSnapshots()
+    counts = await counts_of(log)
+    runs: list[Run] = [
+        Insert("body", own, 40, own, 1, "FORK"),
+        Remove("body", own, 44, own, 40),
+    ]
+    put_in(log, write_packed(BOB, runs, session="t", seq=2, prev=link_of(first)))
+    producer = await opened(log, ALICE, snapshot_store=snapshots)
+    await producer.snapshot(collect={} if is_cut else None)
+    return log, snapshots, counts
+
+
+@pytest.mark.parametrize("posture", ["trust", "trust-retain-tail", "re-derive"])
+@pytest.mark.parametrize("is_cut", [False, True])
+async def test_a_snapshot_of_more_than_counts_is_replaced_though_nothing_was_written_since(
+    posture: str, is_cut: bool
+) -> None:
+    log, snapshots, counts = await overreached(is_cut=is_cut)
+    document, _ = await reading(log, counts, snapshot_store=snapshots, posture=posture)
+    assert document.text("body") == "abc"
+    await document.snapshot()
+    again, _ = await reading(log, counts, snapshot_store=snapshots, posture="re-derive")
+    assert again.snapshot_verdict is SnapshotVerdict.VERIFIED
+    assert state_of(again) == state_of(document)
+    assert ("cuts" in snapshots.writes[-1]["state"]["x"]) == is_cut
+
+
+async def test_a_deletion_of_more_than_counts_is_kept_at_the_place_of_a_barrier() -> None:
+    elements, snapshots, known = abc(), RiggedSnapshots(), dict[str, Counts]()
+    log = logged(elements)
+    counts = await counts_of(log)
+    put_in(log, forged("X", seq=4, prev=link_of(elements[-1])))
+    known[BOB.public_key] = counts
+    owner = await opened(
+        log, ALICE, snapshot_store=snapshots, revoked=known.get, on_author_error="skip"
+    )
+    await owner.snapshot(collect={})
+    other = await opened(log, CAROL, snapshot_store=snapshots)
+    await other.delete_document()
+    await owner.snapshot()
+    document, _ = await reading(log, counts, snapshot_store=snapshots)
+    assert document.text("body") == owner.text("body") == ""
+
+
+async def test_what_was_read_of_the_revoked_counts_though_a_relay_withholds_it() -> None:
+    for hidden in ({1, 2, 3}, {2}, {3}, {2, 3}):
+        log, snapshots = logged(abc()), RiggedSnapshots()
+        producer = await opened(log, CAROL, snapshot_store=snapshots)
+        await producer.snapshot()
+        withholding = log.served()
+        owner = await opened(withholding, ALICE, snapshot_store=snapshots)
+        expected = await owner.recount(BOB.public_key)
+        withholding.elements = [
+            element for element in withholding.elements if element["ts"] not in hidden
+        ]
+        assert await owner.recount(BOB.public_key) == expected
+        document, _ = await reading(log, expected)
+        assert document.text("body") == "abc"
+
+
+async def test_what_was_written_above_others_jumps_counts_however_much_it_is() -> None:
+    first = jump(COUNTER_JUMP_MAX)
+    log = logged([first, jump(2 * COUNTER_JUMP_MAX, seq=2)])
+    snapshots, carol = RiggedSnapshots(), await opened(log, CAROL)
+    for at in range(UNPROVEN_MAX + 8):
+        carol.insert_text("body", at, "x")
+        await carol.commit()
+    producer = await opened(log, ALICE, snapshot_store=snapshots)
+    await producer.snapshot()
+    owner = await opened(log, ALICE, snapshot_store=snapshots)
+    (counted,) = (await owner.recount(CAROL.public_key)).values()
+    assert isinstance(counted, Counted)
+    assert (counted.seq, counted.torn) == (UNPROVEN_MAX + 8, None)
+
+
 @pytest.mark.parametrize("posture", ["trust", "trust-retain-tail", "re-derive"])
 async def test_what_waits_in_a_snapshot_for_somebody_revoked_is_read_in_the_log(
     posture: str,

@@ -17,6 +17,7 @@ from walstore.document.log import DocumentLog, author_of, ts_of
 from walstore.document.opening import Source
 from walstore.document.ports import CheckpointTooOldError, pulling_elsewhere
 from walstore.document.revoked import CountedLinks
+from walstore.document.stranded import missing_upto
 from walstore.signed.roster import Counted, Torn, seq_of
 
 
@@ -24,7 +25,7 @@ async def counted_anew(
     source: Source, author: str, here: DocumentLog, *, barrier_ts: int
 ) -> dict[str, int | Counted] | None:
     """What a log holds of an author, from its beginning, as a roster says that it counts; None if
-    the beginning is gone.
+    the beginning is gone, or something that was read is withheld.
 
     Args:
         source: Where the document is.
@@ -36,6 +37,8 @@ async def counted_anew(
         TransportError: It cannot be read now.
     """
     log, checkpoint, pull = source.new_log(), 0, pulling_elsewhere(source.transport)
+    # Nothing is too far above what others wrote.
+    log.counter = here.counter
     try:
         while page := await pull(source.document_key, checkpoint):
             own = [element for element in page if author_of(element) == author]
@@ -51,11 +54,24 @@ async def counted_anew(
             checkpoint = newest
     except CheckpointTooOldError:
         return None
+    if _lacks(log, author, here):
+        return None
     seqs = {
         session or "": seq for writer, session, seq in log.tracker.sessions() if writer == author
     }
     known = here.crdt.inserted_by(author)
     return counted_by(log, author, seqs, are_heads_known=True, known=known)
+
+
+def _lacks(log: DocumentLog, author: str, here: DocumentLog) -> bool:
+    """Whether something of an author was read here, and is not in a log."""
+    gaps, gaps_here = log.tracker.gaps(), here.tracker.gaps()
+    return any(
+        missing_upto(seq, (author, session), log, gaps)
+        > missing_upto(seq, (author, session), here, gaps_here)
+        for writer, session, seq in here.tracker.sessions()
+        if writer == author
+    )
 
 
 def counted_by(

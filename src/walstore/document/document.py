@@ -370,6 +370,7 @@ class WalDocument:
             log.leave_out(self._log.without, upto_ts=base.silent_upto_ts)
         self._outbox.carry_over(log)
         self._stranded.carry_over(log, base)
+        log.carried_counter = log.crdt.counter
 
     def _restore(self, log: DocumentLog, newest: str | None) -> None:
         """Take over, once, what earlier processes have left."""
@@ -1109,12 +1110,12 @@ class WalDocument:
             async with self._turns:
                 before = self._barrier()
                 stored = await self._source.stored_snapshot(is_strict=False)
-                if stored is not None and newest_cut(stored.cuts) > before:
+                if stored is not None and stored.barrier.is_after(before):
                     await self._restart()
         finally:
             self._tell()
         self._raise()
-        return self._barrier() > before
+        return self._barrier().is_after(before)
 
     async def reread(self) -> int:
         """Read the log anew, after others may write, or were revoked, than when it was read.

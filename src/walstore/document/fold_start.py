@@ -3,7 +3,8 @@
 - A kept state is believed under the folder's own key alone, only by the rules that it was folded
   by, and only where it says to end: an older one would hide what came between.
 - Of the snapshots of those with the role, the one counts that has let go of most; where elements
-  are gone, one that stands for them.
+  are gone, one that stands for them. One that covers more than counts is believed for what it has
+  let go of: then all is folded that is below.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from walstore.document.events import Rejection
 from walstore.document.fold_note import FoldNote, read_note
 from walstore.document.fold_rules import FoldRules
 from walstore.document.log import ts_of
+from walstore.document.opening import folded_with_cuts
 from walstore.document.ports import RawElement
 from walstore.document.snapshot import Cut, Snapshot, newest_cut, read_snapshot
 from walstore.errors import MalformedError
@@ -103,6 +105,7 @@ def based(
     rules: FoldRules,
     start: Start,
     snapshots: Iterable[object],
+    elements: Sequence[RawElement],
     gone_upto: int,
     noticed: list[Rejection],
     *,
@@ -117,19 +120,48 @@ def based(
     believed = [
         snapshot
         for snapshot in _believed(rules, snapshots, noticed)
-        if (not is_gone or snapshot.upto_ts >= gone_upto)
-        # What was pruned below a snapshot that covers too much is nowhere else any more.
-        and (is_gone or rules.counts_all(snapshot))
+        if not is_gone or snapshot.upto_ts >= gone_upto
     ]
-    base = max(believed, key=lambda snapshot: snapshot.barrier, default=None)
+    base = max(believed, key=lambda snapshot: snapshot.barrier.place, default=None)
     if is_gone and base is None:
         raise NotEnoughError(f"elements up to {gone_upto} are gone")
-    if base is None or not (is_gone or base.barrier > newest_cut(start.cuts)):
+    is_newer = base is not None and base.barrier.is_after(newest_cut(start.cuts))
+    if base is None or not (is_gone or is_newer):
         return start
-    if base.barrier <= newest_cut(start.cuts):
+    # What was pruned below a snapshot that covers too much is nowhere else any more.
+    if not is_gone and not rules.counts_all(base):
+        return cut_by(rules, start, base, elements, is_final=is_final)
+    if not is_newer:
         base = max(reversed(believed), key=lambda snapshot: snapshot.upto_ts)
     if start.upto_ts > base.upto_ts and not is_final:
         raise NotEnoughError("something was let go before what is folded already")
+    return _begun(base)
+
+
+def cut_by(
+    rules: FoldRules,
+    start: Start,
+    snapshot: Snapshot,
+    elements: Sequence[RawElement],
+    *,
+    is_final: bool,
+) -> Start:
+    """Start where a snapshot that covers more than counts has let go of something last.
+
+    Raises:
+        NotEnoughError: What is below is not at hand.
+    """
+    if start.upto_ts:
+        if is_final:
+            return start
+        raise NotEnoughError("something was let go by a snapshot that covers more than counts")
+    barrier_ts = snapshot.barrier.ts
+    covered = [each for each in elements if ts_of(each) <= barrier_ts]
+    rest = above(elements, barrier_ts)
+    return _begun(folded_with_cuts(rules.new_log, snapshot, covered, rest) or snapshot)
+
+
+def _begun(base: Snapshot) -> Start:
     counted = [*base.writer_seq.items(), *(base.seqs or {}).items()]
     authors = {replica.partition(":")[0] for replica, seq in counted if seq}
     return Start(base, FoldNote(base_ts=base.upto_ts, authors=tuple(sorted(authors))))

@@ -37,6 +37,7 @@ from walstore.document.fold_start import (
     above,
     based,
     check_vouching,
+    cut_by,
     read_kept,
     resumed,
 )
@@ -44,7 +45,7 @@ from walstore.document.gaps import Session
 from walstore.document.log import UNPROVEN_MAX, Reading
 from walstore.document.opening import started
 from walstore.document.ports import RawElement
-from walstore.document.snapshot import make_snapshot, newest_cut
+from walstore.document.snapshot import Snapshot, make_snapshot, newest_cut
 from walstore.errors import MalformedError
 from walstore.sealed.encryptor import PlainEncryptor
 from walstore.sealed.outcomes import SealRejectedError
@@ -154,16 +155,25 @@ def fold(
             is_final=is_final,
             is_ahead=is_ahead,
         )
-        start = based(rules, kept, snapshots, gone_upto, noticed, is_final=is_final)
-        part = above(elements, start.note.base_ts)
-        folding = _Fold(rules, start, relay_seq=relay_seq, is_ahead=is_ahead, is_behind=is_behind)
-        if not is_final:
-            check_vouching(start.note, part)
-            if start is kept and previous is not None:
-                folding.check_met(part)
+        start = based(rules, kept, snapshots, elements, gone_upto, noticed, is_final=is_final)
+        while True:
+            part = above(elements, start.note.base_ts)
+            folding = _Fold(
+                rules, start, relay_seq=relay_seq, is_ahead=is_ahead, is_behind=is_behind
+            )
+            if not is_final:
+                check_vouching(start.note, part)
+                if start is kept and previous is not None:
+                    folding.check_met(part)
+            folded = folding.read(part, noticed, identity)
+            base = start.snapshot
+            if start is kept or base is None or gone_upto > max(kept.upto_ts, kept.note.base_ts):
+                break
+            if not folding.goes_beyond(base):
+                break
+            kept = start = cut_by(rules, kept, base, elements, is_final=is_final)
     except NotEnoughError as error:
         return ReadAgain(str(error))
-    folded = folding.read(part, noticed, identity)
     if folding.has_lost(_kept_start(rules.document_key, identity, known)):
         return ReadAgain("the log lacks what was read of it before")
     return folded
@@ -264,6 +274,10 @@ class _Fold:
             forks=[event for event in reading.events if isinstance(event, Fork)],
             is_deleted=newest_cut(cuts).is_deletion and not crdt.names(),
         )
+
+    def goes_beyond(self, base: Snapshot) -> bool:
+        """Whether a snapshot that it has begun at holds more of the revoked than counts."""
+        return self._log.goes_beyond(base.heads)
 
     def has_lost(self, known: Start | None) -> bool:
         """Whether something is not there that was seen before, and still counts."""

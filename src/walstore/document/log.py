@@ -230,6 +230,8 @@ class DocumentLog:
         self._live = Stretch("", "", 0)
         # Own elements that were not read in the log yet, by link.
         self._own: dict[str, Sealed] = {}
+        # Up to this counter they may have been made where other elements were than here.
+        self.carried_counter = 0
 
     def read(self, page: Sequence[object], changes: list[Change] | None = None) -> Reading:
         """Check and fold a page of pulled elements.
@@ -698,7 +700,7 @@ class DocumentLog:
             and (session != head.session or seq > head.seq)
             and all(map(self._is_writer, self.heads))
             and self.revoked(author) is None
-            and seq > self._begun(author, session)
+            and seq > max(self._begun(author, session), self.covered.get(replica, 0))
             and run.counter > self.ledger.highest(replica)
             and end <= self.counter + COUNTER_JUMP_MAX
         ):
@@ -949,14 +951,14 @@ class DocumentLog:
 
         What is not there after a barrier, and is no newer, was let go, for all who read the log. So
         it matters if something before it in the log names what only comes with it, or after it;
-        and if what it names, or something earlier of the same replica, was read since it was made.
-        Who is honest names nothing that they have not read, and counts up.
+        and, if it was made before that, if what it names, or something earlier of the same replica,
+        was read since. Who is honest names nothing that they have not read, and counts up.
         """
         if not own.runs or not self.crdt.horizon:
             return False
         replica, counter = own.replica, min(counters_of(run)[0] for run in own.runs)
         needed: dict[str, int] = {}
-        for name, last in map(last_named, own.runs):
+        for name, last in map(last_named, own.runs if counter <= self.carried_counter else ()):
             needed[name] = max(needed.get(name, 0), min(last, self.crdt.horizon))
         since = takewhile(
             lambda part: (part.author, part.session) != (own.author, own.session),

@@ -348,13 +348,34 @@ async def _trust_cuts(source: Source, snapshot: Snapshot, events: list[Event]) -
     It is not believed for what it covers; but whoever has let go of the same goes on from there.
     Whoever cannot open all of the log has nothing but the snapshot.
     """
-    barrier = snapshot.barrier
-    covered, rest = await _both_sides(source, barrier.ts)
-    log = source.new_log()
-    log.foresee([*covered, *rest])
-    judged, _ = _read_covered(source, log, snapshot, covered, rest)
-    if log.unreadable:
+    covered, rest = await _both_sides(source, snapshot.barrier.ts)
+    base = folded_with_cuts(source.new_log, snapshot, covered, rest)
+    if base is None:
         return await _trust(source, snapshot, SnapshotVerdict.TRUSTED, events, retain_tail_n=0)
+    opening = await _trust(source, base, SnapshotVerdict.NONE, events, retain_tail_n=0)
+    return opening._replace(snapshot=None)
+
+
+def folded_with_cuts(
+    new_log: Callable[[], DocumentLog],
+    snapshot: Snapshot,
+    covered: Sequence[object],
+    rest: Sequence[object],
+) -> Snapshot | None:
+    """What a log folds to up to where a snapshot has let go of something last, if the same is let
+    go; None if not all of it can be opened.
+
+    Args:
+        new_log: Makes a log that was not read yet.
+        snapshot: The snapshot.
+        covered: The elements of the log up to there.
+        rest: Those above.
+    """
+    barrier, log = snapshot.barrier, new_log()
+    log.foresee([*covered, *rest])
+    judged, _ = _read_covered(new_log, log, snapshot, covered, rest)
+    if log.unreadable:
+        return None
     seqs = log.tracker.seqs()
     base = snapshot._replace(
         upto_ts=barrier.ts,
@@ -370,9 +391,7 @@ async def _trust_cuts(source: Source, snapshot: Snapshot, events: list[Event]) -
     # What never comes of the revoked is known once all is here that counts of them.
     judged.read(rest)
     crdt, _, cuts = _fold_with_cuts(judged, snapshot, upto_ts=barrier.ts)
-    base = base._replace(crdt=crdt, cuts=cuts)
-    opening = await _trust(source, base, SnapshotVerdict.NONE, events, retain_tail_n=0)
-    return opening._replace(snapshot=None)
+    return base._replace(crdt=crdt, cuts=cuts)
 
 
 def rolled_back(error: LogBehindError) -> Rollback:
@@ -470,7 +489,7 @@ async def _derive(
     if snapshot is None:
         readings = [log.read(covered), log.read(rest)]
         return Opening(log, None, None, verdict, [], readings, events)
-    judged, readings = _read_covered(source, log, snapshot, covered, rest)
+    judged, readings = _read_covered(source.new_log, log, snapshot, covered, rest)
     flaw, lacked = _flaw(log, judged, snapshot), _lacked(log, snapshot)
     is_unreadable, unlinked = bool(log.unreadable), set(log.unlinked)
     above = log.read(rest)
@@ -496,7 +515,7 @@ async def _derive(
 
 
 def _read_covered(
-    source: Source,
+    new_log: Callable[[], DocumentLog],
     log: DocumentLog,
     snapshot: Snapshot,
     covered: Sequence[object],
@@ -510,7 +529,7 @@ def _read_covered(
     readings = [log.read([element for element in covered if ts_of(element) <= deleted_ts])]
     judged = log
     if deleted_ts:
-        judged = _deleted(source, log, deleted_ts)
+        judged = _deleted(new_log, log, deleted_ts)
         judged.foresee([*since, *rest])
         judged.read(since)
     readings.append(log.read(since))
@@ -540,14 +559,15 @@ def _without_gaps(reading: Reading) -> Reading:
     )
 
 
-def _deleted(source: Source, log: DocumentLog, ts: int) -> DocumentLog:
+def _deleted(new_log: Callable[[], DocumentLog], log: DocumentLog, ts: int) -> DocumentLog:
     """A log that starts at a deletion, as for all who read on from there: they know how far the
     sessions had come, and nothing else of what was before.
     """
     crdt, seqs = WalCrdt(), log.tracker.seqs() or {}
     crdt.horizon = COUNTER_MAX
     authors = log.tracker.writer_seq()
-    return log_from(source, Snapshot(crdt, ts, authors, {}, seqs, seqs, deletion_cuts(ts), "", {}))
+    deletion = Snapshot(crdt, ts, authors, {}, seqs, seqs, deletion_cuts(ts), "", {})
+    return started(new_log(), deletion)
 
 
 def _flaw(log: DocumentLog, judged: DocumentLog, snapshot: Snapshot) -> str | None:

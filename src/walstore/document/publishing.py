@@ -65,7 +65,7 @@ class Draft(NamedTuple):
     @property
     def is_cutting(self) -> bool:
         """Whether something is to be let go."""
-        return newest_cut(self.cuts) > self.barrier
+        return newest_cut(self.cuts).is_after(self.barrier)
 
 
 class Producer(NamedTuple):
@@ -117,13 +117,17 @@ class Producer(NamedTuple):
                 raise SnapshotConflictError from None
             return upto_ts >= checkpoint
         except OverreachingSnapshotError as error:
-            if error.snapshot.barrier.ts > draft.barrier.ts:
-                raise BarrierMovedError from None
-            return False
+            snapshot, is_overreaching = error.snapshot, True
         except (MalformedError, SealRejectedError):
             return False
-        if snapshot.barrier > draft.barrier:
+        else:
+            # What it names above the checkpoint may still be read.
+            is_told = snapshot.upto_ts <= checkpoint
+            is_overreaching = is_told and draft.log.goes_beyond(snapshot.heads)
+        if snapshot.barrier.is_after(draft.barrier):
             raise BarrierMovedError
+        if is_overreaching:
+            return False
         if not draft.is_cutting:
             is_same = snapshot.upto_ts == checkpoint
             return snapshot.upto_ts > checkpoint or (is_same and self._is_sealed_anew(snapshot))

@@ -32,7 +32,8 @@ async def can_return(source: Source, log: DocumentLog, author: str) -> bool:
         return True
     if snapshot is None or is_named:
         return await _is_whole(source.transport, source.document_key)
-    return first_ts is not None and first_ts > snapshot.silent_upto_ts
+    # Of who is in a state that was kept here, it is not known any more where that was.
+    return not snapshot.silent_upto_ts or (first_ts or 0) > snapshot.silent_upto_ts
 
 
 async def _is_whole(transport: Transport, document_key: str) -> bool:

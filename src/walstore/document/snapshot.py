@@ -55,6 +55,15 @@ class Cut(NamedTuple):
         """Whether everything was let go."""
         return self.horizon == COUNTER_MAX
 
+    @property
+    def place(self) -> tuple[int, bool]:
+        """What tells it from others; where more or less counts, the counter is another one."""
+        return self.ts, self.is_deletion
+
+    def is_after(self, other: Cut) -> bool:
+        """Whether it has let go of more."""
+        return self.place > other.place
+
 
 def newest_cut(cuts: Sequence[Cut]) -> Cut:
     """The last of several cuts; one at 0 if there is none."""

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, assert_never
 
@@ -30,6 +30,7 @@ from walstore.document.fold_start import NotEnoughError, Start, above, based
 from walstore.document.history import Blame, blame_of
 from walstore.document.log import DocumentLog, Reading
 from walstore.document.opening import started
+from walstore.document.ports import RawElement
 from walstore.errors import MalformedError
 from walstore.sealed.encryptor import PlainEncryptor
 from walstore.sealed.outcomes import SealRejectedError
@@ -126,7 +127,7 @@ def read_history(rules: FoldRules, held: Held) -> ReadLog:
     part = part_of(held.events, None)
     start = Start(None, FoldNote())
     if part.gone_upto:
-        start = _started(rules, held, part.gone_upto) or start
+        start = _started(rules, held, part.elements, part.gone_upto) or start
     log = rules.new_log()
     if start.snapshot is not None:
         log.start(start.snapshot.crdt, {}, start.snapshot.ceiling)
@@ -138,7 +139,7 @@ def read_history(rules: FoldRules, held: Held) -> ReadLog:
 def read_current(rules: FoldRules, held: Held) -> ReadLog | None:
     """Read a document as whoever opens it does; None if too much of it is gone."""
     part = part_of(held.events, None)
-    start = _started(rules, held, part.gone_upto)
+    start = _started(rules, held, part.elements, part.gone_upto)
     if start is None:
         return None
     log = rules.new_log()
@@ -336,12 +337,15 @@ class _Pieces:
 # ── reading ────────────────────────────────────────────────────────────────────────────
 
 
-def _started(rules: FoldRules, held: Held, gone_upto: int) -> Start | None:
+def _started(
+    rules: FoldRules, held: Held, elements: Sequence[RawElement], gone_upto: int
+) -> Start | None:
     """Where a document begins: at nothing, or at a snapshot; None if neither will do."""
     texts = [each.payload for each in held.events if each.kind == "snapshot"]
     snapshots = [each for text in texts for each in parsed(text)]
     try:
-        return based(rules, Start(None, FoldNote()), snapshots, gone_upto, [], is_final=True)
+        start = Start(None, FoldNote())
+        return based(rules, start, snapshots, elements, gone_upto, [], is_final=True)
     except NotEnoughError:
         return None
 
