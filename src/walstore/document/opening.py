@@ -14,11 +14,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from enum import Enum
+from itertools import chain
 from typing import Literal, NamedTuple
 
 from walstore.crdt import COUNTER_MAX, Change, MapChanged, WalCrdt
@@ -390,7 +392,7 @@ def folded_with_cuts(
     )
     # What never comes of the revoked is known once all is here that counts of them.
     judged.read(rest)
-    crdt, _, cuts = _fold_with_cuts(judged, snapshot, upto_ts=barrier.ts)
+    crdt, cuts = _fold_with_cuts(judged, snapshot, upto_ts=barrier.ts)
     return base._replace(crdt=crdt, cuts=cuts)
 
 
@@ -523,16 +525,22 @@ def _read_covered(
 ) -> tuple[DocumentLog, list[Reading]]:
     """Read what a snapshot covers into a log; the same since the last deletion that the snapshot
     knows of, and what came of it.
+
+    What was there before a cut is passed over above it, as by all who read on from there.
     """
-    deleted_ts = max((cut.ts for cut in snapshot.cuts if cut.is_deletion), default=0)
-    since = [element for element in covered if ts_of(element) > deleted_ts]
-    readings = [log.read([element for element in covered if ts_of(element) <= deleted_ts])]
-    judged = log
-    if deleted_ts:
-        judged = _deleted(new_log, log, deleted_ts)
-        judged.foresee([*since, *rest])
-        judged.read(since)
-    readings.append(log.read(since))
+    ends = [cut.ts for cut in snapshot.cuts]
+    parts: list[list[object]] = [[] for _ in (*ends, None)]
+    for element in covered:
+        parts[bisect_left(ends, ts_of(element))].append(element)
+    judged, readings = log, [log.read(parts[0])]
+    for place, cut in enumerate(snapshot.cuts, 1):
+        judged.covered = log.covered = log.tracker.seqs() or {}
+        if cut.is_deletion:
+            judged = _deleted(new_log, log, cut.ts)
+            judged.foresee([*chain.from_iterable(parts[place:]), *rest])
+        if judged is not log:
+            judged.read(parts[place])
+        readings.append(log.read(parts[place]))
     return judged, readings
 
 
@@ -580,12 +588,10 @@ def _flaw(log: DocumentLog, judged: DocumentLog, snapshot: Snapshot) -> str | No
     """
     if log.is_out_of_order:
         log.crdt = log.refolded()
-    crdt, covered, _ = (
-        _fold_with_cuts(judged, snapshot) if snapshot.cuts else _Cutting(log.crdt, {}, [])
-    )
+    crdt = _fold_with_cuts(judged, snapshot)[0] if snapshot.cuts else log.crdt
     if not same_state(crdt, snapshot):
         return "the log folds to another state"
-    if any(seq > snapshot.covered.get(replica, 0) for replica, seq in covered.items()):
+    if any(seq > snapshot.covered.get(replica, 0) for replica, seq in judged.covered.items()):
         return "`covered` leaves out what was there before a cut"
     # Who counts on from there has no clocks left, or some that others take for let go.
     if snapshot.crdt.counter > crdt.counter:
@@ -606,38 +612,28 @@ def _flaw(log: DocumentLog, judged: DocumentLog, snapshot: Snapshot) -> str | No
     return None
 
 
-class _Cutting(NamedTuple):
-    """What a log folds to with cuts, the highest seq by replica before the last of them, and the
-    cuts, as they are where no more and no less counts than now.
+def _fold_with_cuts(
+    log: DocumentLog, snapshot: Snapshot, *, upto_ts: int = TS_MAX
+) -> tuple[WalCrdt, list[Cut]]:
+    """Fold a log up to a `ts`, and let go of the same at the same places as in a snapshot; the cuts
+    as well, as they are where no more and no less counts than now.
     """
-
-    crdt: WalCrdt
-    covered: Mapping[str, int]
-    cuts: list[Cut]
-
-
-def _fold_with_cuts(log: DocumentLog, snapshot: Snapshot, *, upto_ts: int = TS_MAX) -> _Cutting:
-    """Fold a log up to a `ts`, and let go of the same at the same places as in a snapshot."""
     due = deque(cut for cut in snapshot.cuts if cut.ts > log.base_ts)
-    crdt, seqs, covered = log.fold_on(log.base), dict(log.covered), log.covered
     cuts = [cut for cut in snapshot.cuts if cut.ts <= log.base_ts]
-    # After the last element there may be cuts, too.
+    crdt = log.fold_on(log.base)
     entries = [entry for entry in log.ledger.entries if entry.ts <= upto_ts]
-    parts = [*sorted(entries, key=lambda entry: entry.ts), None]
-    for entry in parts:
+    # After the last element there may be cuts, too.
+    for entry in [*sorted(entries, key=lambda entry: entry.ts), None]:
         # Between cuts where nothing was folded, once is as good as often.
         is_due = False
         while due and (entry is None or due[0].ts < entry.ts):
             is_due, cut = True, due.popleft()
             cuts.append(cut._replace(horizon=crdt.counter))
         if is_due:
-            crdt, covered = crdt.collected(), dict(seqs)
-        replica = "" if entry is None else entry.replica or ""
-        if entry is None or (replica and entry.seq_last <= covered.get(replica, 0)):
-            continue
-        seqs[replica] = max(seqs.get(replica, 0), entry.seq_last)
-        crdt.fold_runs(entry.runs)
-    return _Cutting(crdt, covered, cuts)
+            crdt = crdt.collected()
+        if entry is not None:
+            crdt.fold_runs(entry.runs)
+    return crdt, cuts
 
 
 def _lacked(log: DocumentLog, snapshot: Snapshot) -> dict[Session, int]:
