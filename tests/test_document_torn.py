@@ -257,3 +257,32 @@ async def test_an_edit_that_was_made_before_a_deletion_stands_where_the_log_has_
     await alice.pull()
     late = await opened(log, ALICE, snapshot_store=snapshots, on_author_error="skip")
     assert_agree([alice, carol, late])
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+async def test_what_was_rejected_before_a_barrier_is_passed_over_above_it_by_all(
+    is_deleted: bool,
+) -> None:
+    far = write_packed(BOB, [Set("far", BOBS, COUNTER_JUMP_MAX + 9, 1)])
+    log, snapshots = logged([far]), RiggedSnapshots()
+    counts = await counts_of_skipping(log)
+    options: dict[str, Any] = {"snapshot_store": snapshots, "on_author_error": "skip"}
+    options["revoked"] = {BOB.public_key: counts}.get
+    alice = await opened(log, ALICE, **options)
+    for text in ("one", "two"):
+        alice.set_text("note", text)
+    await alice.commit()
+    await alice.pull()
+    readers_upto = {"Alice": alice.current_checkpoint}
+    await (alice.delete_document() if is_deleted else alice.snapshot(collect=readers_upto))
+    # By now its counter is in reach.
+    high = Set("high", f"{ALICE.public_key}:k", COUNTER_JUMP_MAX - 9, 1)
+    put_in(log, write_packed(ALICE, [high], session="k"))
+    log.replay(0)
+    await alice.pull()
+    await alice.snapshot()
+    documents = [alice, *await readers(log, counts, snapshots)]
+    assert alice.field("far") is None
+    assert SnapshotVerdict.VERIFIED in {each.snapshot_verdict for each in documents}
+    assert SnapshotVerdict.MISMATCH not in {each.snapshot_verdict for each in documents}
+    assert_agree(documents)
