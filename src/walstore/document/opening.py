@@ -627,9 +627,11 @@ def _fold_with_cuts(log: DocumentLog, snapshot: Snapshot) -> _Cutting:
         is_due = False
         while due and (entry is None or due[0].ts < entry.ts):
             is_due, cut = True, due.popleft()
-            cuts.append(cut._replace(horizon=crdt.counter))
+            # There may be nothing below that counts, and a cut has a counter all the same.
+            cuts.append(cut._replace(horizon=max(crdt.counter, 1)))
         if is_due:
             crdt, covered = crdt.collected(), dict(seqs)
+            crdt.horizon = max(crdt.horizon, cuts[-1].horizon)
         replica = "" if entry is None else entry.replica or ""
         if entry is None or (replica and entry.seq_last <= covered.get(replica, 0)):
             continue
