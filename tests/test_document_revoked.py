@@ -830,6 +830,18 @@ async def test_a_snapshot_of_more_than_counts_is_replaced_though_nothing_was_wri
     assert ("cuts" in snapshots.writes[-1]["state"]["x"]) == is_cut
 
 
+async def test_a_barrier_below_which_nothing_counts_can_be_carried_on() -> None:
+    log, snapshots = logged(abc()), RiggedSnapshots()
+    producer = await opened(log, ALICE, snapshot_store=snapshots)
+    await producer.snapshot(collect={})
+    document, _ = await reading(log, {}, snapshot_store=snapshots)
+    await document.snapshot()
+    for posture in ("trust", "trust-retain-tail", "re-derive"):
+        again, _ = await reading(log, {}, snapshot_store=snapshots, posture=posture)
+        assert again.snapshot_verdict.is_believed
+        assert state_of(again) == state_of(document)
+
+
 async def test_a_deletion_of_more_than_counts_is_kept_at_the_place_of_a_barrier() -> None:
     elements, snapshots, known = abc(), RiggedSnapshots(), dict[str, Counts]()
     log = logged(elements)

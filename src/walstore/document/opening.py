@@ -628,9 +628,11 @@ def _fold_with_cuts(
         is_due = False
         while due and (entry is None or due[0].ts < entry.ts):
             is_due, cut = True, due.popleft()
-            cuts.append(cut._replace(horizon=crdt.counter))
+            # There may be nothing below that counts, and a cut has a counter all the same.
+            cuts.append(cut._replace(horizon=max(crdt.counter, 1)))
         if is_due:
             crdt = crdt.collected()
+            crdt.horizon = max(crdt.horizon, cuts[-1].horizon)
         if entry is not None:
             crdt.fold_runs(entry.runs)
     return crdt, cuts
