@@ -732,6 +732,37 @@ async def test_who_has_something_behind_a_barrier_comes_back_with_it(
 
 
 @sealed_or_not
+async def test_who_wrote_before_they_might_is_made_a_writer_with_all_of_it(
+    enter: Enter, is_sealed: bool
+) -> None:
+    anna, ben = await two(enter, is_sealed, "read")
+    # Nothing but the readers keeps him from that.
+    await ben.write("b")
+    assert await anna.read() == "A"
+    await anna.sharing.snapshot()
+    await anna.document.snapshot(collect={})
+    await anna.sharing.invite(Card.of(BEN))
+    await ben.sharing.refresh()
+    await ben.write("c")
+    await anna.sharing.invite(Card.of(CARL))
+    carl = await Desk(CARL, await enter(CARL), is_sealed=is_sealed).sit_down()
+    for each in (anna, ben, carl):
+        assert await each.read() == "Abc"
+        assert not each.document.detected_gaps()
+        assert not each.document.is_read_only
+    assert (await anna.sharing.snapshot())["uptoTs"] == anna.document.current_checkpoint
+
+
+async def test_who_wrote_before_they_might_is_no_writer_where_that_is_pruned(shop: Shop) -> None:
+    anna, ben = await two(shop.enter, False, "read")
+    await ben.write("b")
+    assert await anna.read() == "A"
+    snapshot = await anna.sharing.snapshot()
+    await shop.prune(snapshot["uptoTs"])
+    await assert_stays_out(anna)
+
+
+@sealed_or_not
 async def test_who_may_not_write_again_reads_again_and_writes_with_another_key(
     enter: Enter, is_sealed: bool
 ) -> None:

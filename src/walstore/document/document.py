@@ -631,8 +631,14 @@ class WalDocument:
         self._opened()
         return counts_all(self._log, author)
 
+    @property
+    def left_out(self) -> frozenset[str]:
+        """Those of whom something was passed over that would count, if they were made writers."""
+        self._opened()
+        return frozenset(self._log.without)
+
     async def can_return(self, author: str) -> bool:
-        """Whether all that somebody revoked has written can be read by everybody, should it count.
+        """Whether all that somebody has written who may not can be read by all, should it count.
 
         Raises:
             TransportError: The snapshot or the log cannot be read now.

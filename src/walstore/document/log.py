@@ -103,6 +103,10 @@ class Reading(NamedTuple):
 # Elements that are kept aside for each reason; more of them are given up for good.
 UNPROVEN_MAX = 1024
 
+# People without the right to write whose elements were passed over, by name: it would not do to
+# forget them if they are given that right. Whoever likes can be one where a relay is open to all.
+LEFT_OUT_MAX = 256
+
 
 # Elements that are parsed at a time: enough to share a signature check, few enough to fit a cache.
 _CHUNK_SIZE = 512
@@ -189,8 +193,8 @@ class DocumentLog:
         # revoked wrote and does not count: others wrote above it before they knew.
         self.counter = 0
         self._start_counter = 0
-        # The revoked of whom something was passed over for good, and the `ts` of the first of it: 0
-        # where it is in what the log starts from.
+        # Those who were revoked, or never were writers, of whom something was passed over for good,
+        # and the `ts` of the first of it: 0 where it is in what the log starts from.
         self.left_out: dict[str, int] = {}
         # By `ts`: where the highest counter is that of an element that does not count.
         self._passed_over: list[tuple[int, int]] = []
@@ -314,8 +318,8 @@ class DocumentLog:
 
     @property
     def without(self) -> Mapping[str, int]:
-        """The revoked of whom something was there that does not count, and the `ts` of the first of
-        it: it would count, if they came back.
+        """Those of whom something was there that does not count, and the `ts` of the first of it:
+        it would count, if they were made writers.
         """
         found = dict(self.left_out)
         for each in self._unlinked.values():
@@ -325,7 +329,8 @@ class DocumentLog:
     def leave_out(self, left_out: Mapping[str, int], *, upto_ts: int) -> None:
         """Take over who was passed over up to a `ts`: what the log starts from does not say it."""
         for author, ts in left_out.items():
-            if upto_ts and ts <= upto_ts and self.revoked(author) is not None:
+            is_out = self.revoked(author) is not None or not self._is_writer(author)
+            if upto_ts and ts <= upto_ts and is_out:
                 self.left_out.setdefault(author, ts)
 
     def is_waiting_for(self, author: str) -> bool:
@@ -548,6 +553,8 @@ class DocumentLog:
                 self._pass_over(candidate, link)
             elif isinstance(error, _TooFarError):
                 self._keep_too_far(candidate, link)
+            elif error.reason == NOT_A_WRITER and len(self.left_out) < LEFT_OUT_MAX:
+                _note_first(self.left_out, candidate.element)
             self._reject(candidate, link, error.reason, events, is_own=is_own)
         except SealRejectedError as error:
             self._reject(candidate, link, str(error), events, is_own=is_own)

@@ -1,7 +1,8 @@
-"""Whether somebody who was revoked can be made a writer again, so that all readers still agree.
+"""Whether somebody who may not write can be made a writer, so that all readers still agree.
 
-- What was passed over of them counts again then. Who reads the log from its beginning finds it; so
-  a snapshot that was made without it is passed over in its turn.
+- What was passed over of them counts then, whether they were revoked or never were a writer. Who
+  reads the log from its beginning finds it; so a snapshot that was made without it is passed over
+  in its turn.
 - Where the log below such a snapshot is gone, or was deleted by one that names nobody, there is no
   such way: who had read it would miss it, and nobody could read it any more.
 - What is above the snapshot that everybody starts from is read with the rest of the log.
@@ -15,12 +16,12 @@ from walstore.document.ports import CheckpointTooOldError, Transport, pulling_el
 
 
 async def can_return(source: Source, log: DocumentLog, author: str) -> bool:
-    """Whether all that somebody revoked has written can be read by everybody, should it count.
+    """Whether all that somebody has written who may not can be read by all, should it count.
 
     Args:
         source: Where the document is.
         log: Its log, read to the end.
-        author: Who was revoked.
+        author: Who it is.
 
     Raises:
         TransportError: The snapshot or the log cannot be read now.

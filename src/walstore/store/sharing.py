@@ -16,8 +16,8 @@
 - A step that fails leaves in force what was before it, on this device and on others.
 - What a revoked author wrote counts as far as the owner had read it by then: `revoke` reads on
   first. It is the same for all readers, once they have the roster.
-- Whoever is made a writer again is trusted again with all that they wrote meanwhile. Where some of
-  that was passed over and cannot be read any more, they are not: another key is.
+- Whoever is made a writer, or again, is trusted with all that they have written before. Where some
+  of that was passed over and cannot be read any more, they are not: another key is.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class NotOwnerError(UsageError):
 
 
 class CannotReturnError(UsageError):
-    """Somebody who was revoked cannot be made a writer again.
+    """Somebody cannot be made a writer, for what they have written when they were none.
 
     Attributes:
         key: Who it is.
@@ -65,8 +65,8 @@ class CannotReturnError(UsageError):
 
     def __init__(self, key: str) -> None:
         super().__init__(
-            "they were revoked, and something that they wrote since would count again, which nobody"
-            " can read any more: the log was pruned, or the document was deleted;"
+            "something that they wrote without the right to would count, which nobody can read any"
+            " more: the log was pruned, or the document was deleted;"
             " ask them for the card of another identity, and invite that"
         )
         self.key = key
@@ -317,8 +317,8 @@ class Sharing:
     ) -> Invitation:
         """Make somebody a member, or give a member other roles.
 
-        Of whoever is made a writer again after they were revoked, everything counts again. Where
-        some of it cannot be read any more, that is refused, and nothing has changed.
+        Of whoever is made a writer everything counts, also what they wrote when they were none.
+        Where some of it cannot be read any more, that is refused, and nothing has changed.
 
         Args:
             card: What they handed out.
@@ -331,7 +331,7 @@ class Sharing:
             MalformedError: It is not a card.
             MemberRefusedError: They are the owner, or a role cannot be given.
             RosterTooLargeError: There is no room for more.
-            CannotReturnError: They cannot be made a writer again; another key of theirs can.
+            CannotReturnError: They cannot be made a writer; another key of theirs can.
             NotAttachedError: They are to write no longer, or again, and there is no document to
                 tell what they have written.
             UsageError: As `settle` does; and so for `PeerError` and `TransportError`.
@@ -340,9 +340,13 @@ class Sharing:
         found, wanted = Card.read(card) if isinstance(card, str) else card, tuple(roles)
 
         async def check(roster: Roster) -> None:
-            is_back = "write" in wanted and found.public_key in roster.revoked
-            if is_back and not await self._attached.can_return(found.public_key):
-                raise CannotReturnError(found.public_key)
+            key = found.public_key
+            if "write" not in wanted or roster.may_write(key):
+                return
+            # Who was never a writer has as a rule written nothing.
+            is_known = key in roster.revoked or self._attached.document is not None
+            if is_known and not await self._attached.can_return(key):
+                raise CannotReturnError(key)
 
         async with self._turn():
             counted: Counts = {}

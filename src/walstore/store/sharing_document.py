@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Protocol
@@ -71,8 +71,13 @@ class SharedDocument(Protocol):
         """Whether everything that was read of an author counts, for sure."""
         ...
 
+    @property
+    def left_out(self) -> Collection[str]:
+        """Those of whom something was passed over that would count, if they were made writers."""
+        ...
+
     async def can_return(self, author: str) -> bool:
-        """Whether all that somebody revoked has written can be read, should it count again."""
+        """Whether all that somebody has written who may not can be read by all, should it count."""
         ...
 
     async def pull(self) -> int:
@@ -156,7 +161,7 @@ class Attached:
         return await self.needed().recount(key)
 
     async def can_return(self, key: str) -> bool:
-        """Whether somebody revoked can be made a writer again, by all that can be read now."""
+        """Whether somebody can be made a writer, by all that can be read now."""
         await self.pull()
         return await self.needed().can_return(key)
 
@@ -234,7 +239,7 @@ class Attached:
         before = Membership(now.owner, former)
         rejections = document.rejected()
         kept = self._known.state.strangers
-        rejected = {*(rejection.author for rejection in rejections), *kept}
+        rejected = {*(rejection.author for rejection in rejections), *kept, *document.left_out}
         is_full = len(rejections) >= _REJECTIONS_KNOWN_MAX or len(kept) >= _STRANGERS_MAX
         seqs = document.marks.seqs
         for key in {*names_in(former), *names_in(now.roster)}:
