@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import permutations
 from typing import Any
 
@@ -28,14 +29,22 @@ from tests.rigged import (
     write_sealed,
     write_starfish,
 )
+from tests.rigged import (
+    document as document_of,
+)
 from walstore.crdt import Run, WalCrdt, Writer
 from walstore.crdt.runs import Insert, Remove, Set
 from walstore.crdt.sequence import RunSequence
 from walstore.document import SnapshotVerdict, WalDocument
-from walstore.document.events import Displaced, Event, Gap, Rejection
-from walstore.document.faults import ReadOnlyError, SnapshotRefusedError
+from walstore.document.events import Displaced, Event, Gap, Rejection, Rollback
+from walstore.document.faults import (
+    ReadOnlyError,
+    RollbackDetectedError,
+    SnapshotRefusedError,
+)
 from walstore.document.ledger import Entry, Highs
 from walstore.document.log import UNPROVEN_MAX, DocumentLog
+from walstore.document.ports import LogBehindError
 from walstore.document.revoked import (
     TWINS_WAITING_MAX,
     counted_seq,
@@ -828,6 +837,33 @@ async def test_a_snapshot_of_more_than_counts_is_replaced_though_nothing_was_wri
     assert again.snapshot_verdict is SnapshotVerdict.VERIFIED
     assert state_of(again) == state_of(document)
     assert ("cuts" in snapshots.writes[-1]["state"]["x"]) == is_cut
+
+
+class FallenBehind(RiggedLog):
+    """A log that ends before what was read of it."""
+
+    async def pull(self, document_key: str, checkpoint: int) -> Sequence[object]:
+        page = await super().pull(document_key, checkpoint)
+        if not page:
+            raise LogBehindError(head=checkpoint, checkpoint=checkpoint + 9)
+        return page
+
+
+async def test_a_roll_back_is_told_though_the_snapshot_covers_more_than_counts() -> None:
+    log, snapshots, counts = await overreached(is_cut=True)
+    events: list[Event] = []
+    late = document_of(
+        FallenBehind(log.elements),
+        CAROL,
+        revoked={BOB.public_key: counts}.get,
+        on_author_error="skip",
+        on_event=events.append,
+        snapshot_store=snapshots,
+    )
+    with pytest.raises(RollbackDetectedError):
+        await late.open()
+    assert late.text("body") == "abc"
+    assert [each.head for each in events if isinstance(each, Rollback)] == [4]
 
 
 async def test_a_barrier_below_which_nothing_counts_can_be_carried_on() -> None:

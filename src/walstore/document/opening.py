@@ -350,7 +350,7 @@ async def _trust_cuts(source: Source, snapshot: Snapshot, events: list[Event]) -
     It is not believed for what it covers; but whoever has let go of the same goes on from there.
     Whoever cannot open all of the log has nothing but the snapshot.
     """
-    covered, rest = await _both_sides(source, snapshot.barrier.ts)
+    covered, rest = await _both_sides(source, snapshot.barrier.ts, is_behind_told=True)
     base = folded_with_cuts(source.new_log, snapshot, covered, rest)
     if base is None:
         return await _trust(source, snapshot, SnapshotVerdict.TRUSTED, events, retain_tail_n=0)
@@ -545,14 +545,26 @@ def _read_covered(
 
 
 async def _both_sides(
-    source: Source, upto: int, *, after: int = 0
+    source: Source, upto: int, *, after: int = 0, is_behind_told: bool = False
 ) -> tuple[list[object], list[object]]:
-    """The whole log, or what is after a `ts`: what is up to another one, and what is above."""
+    """The whole log, or what is after a `ts`: what is up to another one, and what is above.
+
+    Args:
+        source: Where it is.
+        upto: What divides it.
+        after: Where it begins.
+        is_behind_told: Whether somebody else tells if it ends before what was read of it.
+    """
     covered: list[object] = []
     rest: list[object] = []
     checkpoint = after
     while True:
-        page = await source.transport.pull(source.document_key, checkpoint)
+        try:
+            page = await source.transport.pull(source.document_key, checkpoint)
+        except LogBehindError:
+            if is_behind_told:
+                return covered, rest
+            raise
         for element in page:
             (covered if ts_of(element) <= upto else rest).append(element)
         newest = max((ts_of(element) for element in page), default=checkpoint)
