@@ -32,7 +32,7 @@ from tests.rigged import (
 from tests.rigged import (
     document as document_of,
 )
-from walstore.crdt import Run, WalCrdt, Writer
+from walstore.crdt import Run, WalCrdt, Writer, to_ops
 from walstore.crdt.runs import Insert, Remove, Set
 from walstore.crdt.sequence import RunSequence
 from walstore.document import SnapshotVerdict, WalDocument
@@ -864,6 +864,19 @@ async def test_a_roll_back_is_told_though_the_snapshot_covers_more_than_counts()
         await late.open()
     assert late.text("body") == "abc"
     assert [each.head for each in events if isinstance(each, Rollback)] == [4]
+
+
+async def test_a_gap_of_a_peer_without_sessions_keeps_nobody_from_a_peers_snapshot() -> None:
+    runs = [Insert("body", BOBS, 1, "", 0, "a"), Insert("body", BOBS, 2, BOBS, 1, "b")]
+    elements = [
+        write_starfish(BOB, to_ops([run]), seq=seq) for run, seq in zip(runs, (1, 3), strict=True)
+    ]
+    log, snapshots = logged(elements), RiggedSnapshots()
+    peer = await opened(log, ALICE, snapshot_store=snapshots, wire="starfish", chained=False)
+    await peer.snapshot(over_gaps=True)
+    document, _ = await reading(log, await counts_of(log), snapshot_store=snapshots)
+    assert document.snapshot_verdict is SnapshotVerdict.TRUSTED
+    assert document.text("body") == "ab"
 
 
 async def test_a_barrier_below_which_nothing_counts_can_be_carried_on() -> None:

@@ -129,6 +129,10 @@ def _torn(
         if not session or isinstance(counted, int):
             told[session] = seq_of(counted)
             continue
+        if not counted.seq:
+            # It has no elements: another count tells what was stamped with it.
+            told[session] = counted
+            continue
         others = sorted(
             (seq, link)
             for where, seq, link in ends
