@@ -680,6 +680,8 @@ async def test_whoever_may_not_write_cannot_keep_others_from_a_snapshot() -> Non
     alice.set_field("a", 1)
     await alice.commit()
     document = await alice.snapshot()
+    # It says whom it leaves out, for when they are made a writer, and counts nothing of theirs.
+    assert document["state"]["x"].pop("without") == [MALLORY.public_key]
     assert MALLORY.public_key not in str(document)
 
 
