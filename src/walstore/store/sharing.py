@@ -340,12 +340,12 @@ class Sharing:
         found, wanted = Card.read(card) if isinstance(card, str) else card, tuple(roles)
 
         async def check(roster: Roster) -> None:
-            key = found.public_key
+            key, document = found.public_key, self._attached.document
             if "write" not in wanted or roster.may_write(key):
                 return
-            # Who was never a writer has as a rule written nothing.
-            is_known = key in roster.revoked or self._attached.document is not None
-            if is_known and not await self._attached.can_return(key):
+            # Who was never a writer has as a rule written nothing, and is let in without asking.
+            has_written = document is not None and key in document.left_out
+            if (has_written or key in roster.revoked) and not await self._attached.can_return(key):
                 raise CannotReturnError(key)
 
         async with self._turn():
