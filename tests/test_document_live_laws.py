@@ -58,6 +58,7 @@ KINDS = [
     "lies names snapshots forgets late",
     "revoke lies snapshots seen late",
     "revoke lies jumps forgets names repeats",
+    "revoke jumps snapshots names repeats",
     "revoke lies snapshots cuts",
     "revoke lies snapshots deletes",
     "revoke lies jumps forged snapshots cuts names seen repeats late",
@@ -77,6 +78,8 @@ class Liar:
         self._newest: dict[str, tuple[int, str | None]] = {}
         self._links: list[str] = []
         self._counters: dict[str, int] = {}
+        # Clocks far above everything, which may count and may not.
+        self._far: list[tuple[str, int]] = []
         # What was signed, and is not sent yet.
         self.kept: list[JsonElement] = []
 
@@ -128,7 +131,10 @@ class Liar:
     def _counter(self, replica: str) -> int:
         chance, highest = self._chance, self._town.highest()
         if self._town.may("jumps", 0.15):
-            return highest + COUNTER_JUMP_MAX + chance.choice([-2, 0, 1, 2, 3])
+            self._far.append(
+                (replica, highest + COUNTER_JUMP_MAX + chance.choice([-2, 0, 1, 2, 3]))
+            )
+            return self._far[-1][1]
         if self._town.may("lies", 0.08):
             return chance.randint(1, highest + 1)
         return self._counters.get(replica, 0) + 1 if chance.random() < 0.25 else highest + 1
@@ -153,6 +159,8 @@ class Liar:
 
     def _anchor(self, replica: str, counter: int) -> tuple[str, int]:
         chance, ids = self._chance, self._town.ids()
+        if self._far and self._town.may("names", 0.1):
+            return chance.choice(self._far)
         if self._town.may("names", 0.15):
             others = [f"{who.public_key}:{session}" for who, session in PEOPLE.values()]
             names = [*others, replica, f"{BOB.public_key}:t"]
@@ -309,8 +317,12 @@ class Town:
             await each.adopt_barrier()
 
     def _repeat(self) -> None:
-        if "repeats" in self._kind and self.log.elements:
-            self.log.replay(self.chance.randrange(len(self.log.elements)))
+        places = range(len(self.log.elements))
+        if self.chance.random() < 0.5:
+            bobs = BOB.public_key
+            places = [place for place in places if self.log.elements[place]["authorPubkey"] == bobs]
+        if "repeats" in self._kind and places:
+            self.log.replay(self.chance.choice(places))
 
     async def _meet(self) -> None:
         """Have everybody send and read everything."""

@@ -786,6 +786,8 @@ async def test_nobody_comes_back_of_whom_something_was_deleted_that_did_not_coun
     await anna.document.delete_document()
     await assert_stays_out(anna)
     other = await Desk(ANNA, await enter(ANNA), is_sealed=is_sealed).sit_down()
+    # It has begun with the deletion, and looks at what is below.
+    await assert_stays_out(other)
     await other.write("a")
     await assert_stays_out(anna)
 

@@ -611,7 +611,8 @@ class WalDocument:
         are_heads_known = base is None or (
             author in base.heads and not any(cut.is_deletion for cut in base.cuts)
         )
-        return counted_by(self._log, author, seqs, are_heads_known=are_heads_known)
+        too_far = self._log.too_far(author)
+        return counted_by(self._log, author, seqs, too_far, are_heads_known=are_heads_known)
 
     async def recount(self, author: str) -> Counts:
         """The same, for sure: what the log starts from is not believed for it, as far as the log is
@@ -622,8 +623,7 @@ class WalDocument:
         """
         anew = None
         if self._log.base is not None:
-            barrier_ts = self._barrier().ts
-            anew = await counted_anew(self._source, author, self._log, barrier_ts=barrier_ts)
+            anew = await counted_anew(self._source, author, self._log, self._barrier())
         return self.counted(author) if anew is None else anew
 
     def counts_all(self, author: str) -> bool:

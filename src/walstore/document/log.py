@@ -49,6 +49,7 @@ from walstore.document.revoked import (
     counted_counter,
     counted_seq,
     inserted_in,
+    is_torn,
     named_in,
     nobody_revoked,
     torn_id,
@@ -333,6 +334,14 @@ class DocumentLog:
             if upto_ts and ts <= upto_ts and is_out:
                 self.left_out.setdefault(author, ts)
 
+    def too_far(self, author: str) -> frozenset[str]:
+        """The links of an author's elements that were rejected for their counters."""
+        return frozenset(
+            link
+            for link, each in self._too_far.items()
+            if each.element.author == author and each.header is not None
+        )
+
     def is_waiting_for(self, author: str) -> bool:
         """Whether elements of somebody revoked wait for what they lead up to."""
         return any(each.element.author == author for each in self.unlinked.values())
@@ -459,7 +468,7 @@ class DocumentLog:
         return (
             self.holds(head.link)
             or head.link in self._rejected
-            or head.seq <= self._begun(author, head.session)
+            or head.seq <= self.begun(author, head.session)
         )
 
     def goes_beyond(self, heads: Mapping[str, Iterable[Head]]) -> bool:
@@ -547,6 +556,8 @@ class DocumentLog:
             self.is_out_of_order |= is_own
             self._pass_over(candidate, link)
             self._keep_unlinked(candidate, link, events)
+            if self._counted[candidate.element.author].is_torn(candidate.header):
+                self._count_unread(candidate)
         except MalformedError as error:
             if isinstance(error, _RevokedError):
                 _note_first(self.left_out, candidate.element)
@@ -656,7 +667,7 @@ class DocumentLog:
             and self._is_writer(typing.author)
             and self.revoked(typing.author) is None
             and self._own.keys().isdisjoint(names)
-            and typing.seq > self._begun(typing.author, typing.session)
+            and typing.seq > self.begun(typing.author, typing.session)
             # Whatever was read before has used its clocks.
             and typing.start > self.ledger.highest(replica)
             and typing.end <= self.counter + COUNTER_JUMP_MAX
@@ -707,7 +718,7 @@ class DocumentLog:
             and (session != head.session or seq > head.seq)
             and all(map(self._is_writer, self.heads))
             and self.revoked(author) is None
-            and seq > max(self._begun(author, session), self.covered.get(replica, 0))
+            and seq > max(self.begun(author, session), self.covered.get(replica, 0))
             and run.counter > self.ledger.highest(replica)
             and end <= self.counter + COUNTER_JUMP_MAX
         ):
@@ -812,8 +823,7 @@ class DocumentLog:
 
     def _is_all_here(self, author: str, session: str, counted: int | Counted) -> bool:
         """Whether everything of a session is here that counts, besides what links lead to."""
-        is_torn = isinstance(counted, Counted) and counted.torn is not None
-        return is_torn or self.tracker.has_all(author, session or None, seq_of(counted))
+        return is_torn(counted) or self.tracker.has_all(author, session or None, seq_of(counted))
 
     @property
     def _is_unsettled(self) -> bool:
@@ -941,9 +951,7 @@ class DocumentLog:
         self._note_epoch(element)
         self._enter(entry, events)
         if own is None:
-            is_again = header is not None and header.seq <= self._begun(
-                entry.author, header.session
-            )
+            is_again = header is not None and header.seq <= self.begun(entry.author, header.session)
             told = [] if is_again and changes is None else changes
             size = 0 if told is None else len(told)
             self.crdt.fold_runs(entry.runs, told)
@@ -1063,7 +1071,7 @@ class DocumentLog:
         """Take note of what is in what the log starts from."""
         self._begun_with[author, session] = max(self._begun_with.get((author, session), 0), seq)
 
-    def _begun(self, author: str, session: str | None) -> int:
+    def begun(self, author: str, session: str | None) -> int:
         """The highest seq of a session in what the log starts from, as far as that tells."""
         return self._begun_with.get((author, session), 0)
 

@@ -4,15 +4,19 @@
   reads the log from its beginning finds it; so a snapshot that was made without it is passed over
   in its turn.
 - Where the log below such a snapshot is gone, or was deleted by one that names nobody, there is no
-  such way: who had read it would miss it, and nobody could read it any more.
+  such way: who had read it would miss it, and nobody could read it any more. Whether there was
+  anything of theirs is looked up below a deletion, as far as the log is there.
 - What is above the snapshot that everybody starts from is read with the rest of the log.
 """
 
 from __future__ import annotations
 
-from walstore.document.log import DocumentLog
+from walstore.crdt import COUNTER_MAX
+from walstore.document.counting import read_anew
+from walstore.document.log import DocumentLog, author_of, ts_of
 from walstore.document.opening import Source
 from walstore.document.ports import CheckpointTooOldError, Transport, pulling_elsewhere
+from walstore.document.snapshot import Cut
 
 
 async def can_return(source: Source, log: DocumentLog, author: str) -> bool:
@@ -29,12 +33,33 @@ async def can_return(source: Source, log: DocumentLog, author: str) -> bool:
     snapshot = await source.stored_snapshot(is_strict=False)
     is_named = snapshot is not None and author in snapshot.without
     first_ts = log.without.get(author)
-    if not is_named and first_ts is None:
-        return True
-    if snapshot is None or is_named:
+    if is_named or (snapshot is None and first_ts is not None):
         return await _is_whole(source.transport, source.document_key)
-    # Of who is in a state that was kept here, it is not known any more where that was.
-    return not snapshot.silent_upto_ts or (first_ts or 0) > snapshot.silent_upto_ts
+    silent_upto_ts = 0 if snapshot is None else snapshot.silent_upto_ts
+    if not silent_upto_ts:
+        return True
+    if first_ts is not None:
+        # Of who is in a state that was kept here, it is not known any more where that was.
+        return first_ts > silent_upto_ts
+    return not await _is_left_out(source, log, author, upto_ts=silent_upto_ts)
+
+
+async def _is_left_out(source: Source, log: DocumentLog, author: str, *, upto_ts: int) -> bool:
+    """Whether anything of somebody was passed over up to a `ts`, as far as that is there."""
+    past = source.new_log()
+    past.counter = log.counter
+    barrier = Cut(upto_ts, COUNTER_MAX)
+    try:
+        await read_anew(
+            source,
+            past,
+            log,
+            barrier,
+            lambda each: author_of(each) == author and ts_of(each) <= upto_ts,
+        )
+    except CheckpointTooOldError:
+        return False
+    return author in past.without
 
 
 async def _is_whole(transport: Transport, document_key: str) -> bool:

@@ -35,6 +35,7 @@ from walstore.crdt.counters import Counters
 from walstore.crdt.runs import Insert
 from walstore.document.snapshot import Snapshot
 from walstore.signed.roster import Counted, Counts, counts_json, seq_of
+from walstore.wire.envelope import Header
 
 # What counts of a revoked author, by session; None of anybody else.
 Revoked: TypeAlias = Callable[[str], Counts | None]
@@ -69,11 +70,14 @@ def named_in(counts: Counts) -> Iterator[tuple[str, int]]:
             yield session, each.seq
 
 
+def is_torn(counted: int | Counted) -> bool:
+    """Whether a session is no unbroken chain of elements."""
+    return isinstance(counted, Counted) and counted.torn is not None
+
+
 def torn_id(counts: Counts | None) -> str | None:
     """Names what counts of an author whose elements are no unbroken chain; None of all others."""
-    if counts is None or not any(
-        isinstance(each, Counted) and each.torn is not None for each in counts.values()
-    ):
+    if counts is None or not any(map(is_torn, counts.values())):
         return None
     return content_hash(counts_json(counts))
 
@@ -186,6 +190,10 @@ class CountedLinks:
     def are_named(self, session: str) -> bool:
         """Whether links tell what counts of a session."""
         return isinstance(self.counts.get(session), Counted)
+
+    def is_torn(self, header: Header | None) -> bool:
+        """Whether the seqs of an element's session may be left out."""
+        return header is not None and is_torn(self.counts.get(header.session, 0))
 
     def pass_over(self, is_begun_with: Callable[[str, int], bool]) -> None:
         """Wait for nothing that is in what the log starts from, by session and seq."""
