@@ -434,12 +434,13 @@ async def _load_snapshot(
         if marks.snapshot_ts:
             events.append(Rollback("the snapshot is gone"))
         return None, SnapshotVerdict.NONE
+    verdict = SnapshotVerdict.TRUSTED
     try:
         snapshot = source.read_snapshot(stored, is_strict=is_strict)
     except ForeignSnapshotError:
         return None, SnapshotVerdict.NONE
     except OverreachingSnapshotError as error:
-        return error.snapshot if error.snapshot.cuts else None, SnapshotVerdict.NONE
+        snapshot, verdict = error.snapshot, SnapshotVerdict.NONE
     except (MalformedError, SealRejectedError) as error:
         events.append(Rejection(None, None, str(error), stored.document, proven=False))
         return None, SnapshotVerdict.FORGED
@@ -448,7 +449,7 @@ async def _load_snapshot(
     if snapshot.upto_ts < marks.snapshot_ts:
         events.append(Rollback("the snapshot is older than the one seen before"))
         return None, SnapshotVerdict.NONE
-    return snapshot, SnapshotVerdict.TRUSTED
+    return snapshot if verdict.is_believed or snapshot.cuts else None, verdict
 
 
 def log_from(source: Source, snapshot: Snapshot | None) -> DocumentLog:
