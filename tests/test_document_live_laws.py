@@ -317,7 +317,7 @@ class Town:
             await each.adopt_barrier()
 
     def _repeat(self) -> None:
-        places = range(len(self.log.elements))
+        places = list(range(len(self.log.elements)))
         if self.chance.random() < 0.5:
             bobs = BOB.public_key
             places = [place for place in places if self.log.elements[place]["authorPubkey"] == bobs]
