@@ -23,6 +23,7 @@ from walstore.net import WebSocketTransport
 from walstore.relay import MemoryLog, Relay, SqliteLog
 from walstore.relay.log import Removal
 from walstore.relay.session import Session
+from walstore.sealed.outcomes import KeyringRefusedError
 from walstore.signed import Identity
 from walstore.signed.card import Card
 from walstore.store.lookout import _LOOK_S_MAX, _LOOK_S_MIN, Lookout
@@ -245,6 +246,48 @@ async def test_a_commit_under_way_goes_on_with_the_new_key_over_a_new_connection
             patched.setattr(WebSocketTransport, "append", rotating)
             await ben.commit()
         assert epochs(await elements_of(relay)) == [1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("has_file", [False, True])
+async def test_what_an_owner_has_flushed_is_never_sealed_with_a_key_that_nobody_has(
+    relay: Relay, has_file: bool, tmp_path: Path
+) -> None:
+    def begun(number: int, path: Path | None = None) -> WalStore:
+        owner = ADA.public_key
+        return WalStore.open(
+            f"notes/{number}", identity=ADA, relay=relay.url, owner=owner, path=path, is_sealed=True
+        )
+
+    for number in range(10):
+        # Nothing waits for the members to be looked up: it is sent at once, and closed.
+        async with begun(number, tmp_path / f"{number}.db" if has_file else None) as store:
+            store.set_text("note", "A")
+            await store.flush()
+        async with begun(number) as again:
+            await again.pull()
+            assert again.text("note") == "A"
+
+
+async def test_nothing_is_sent_that_is_sealed_with_keys_which_the_relay_does_not_take(
+    relay: Relay, tmp_path: Path
+) -> None:
+    path, owner = tmp_path / "again.db", ADA.public_key
+    async with owned(relay, True) as first:
+        first.set_text("note", "A")
+        await first.flush()
+    begun = len(await elements_of(relay))
+    async with WalStore.open(KEY, identity=ADA, owner=owner, path=path, is_sealed=True) as alone:
+        alone["title"] = "begun again"
+    async with WalStore.open(
+        KEY, identity=ADA, relay=relay.url, owner=owner, path=path, is_sealed=True
+    ) as again:
+        # The pull goes on all the same.
+        await again.pull()
+        with pytest.raises(KeyringRefusedError, match="begun earlier"):
+            await again.flush()
+        assert again.status.unsent
+        await until([again], lambda: "begun earlier" in again.status.reason)
+    assert len(await elements_of(relay)) == begun
 
 
 async def test_who_has_nothing_to_send_needs_nobody(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 import anyio
 
 from walstore.document.ports import GrantStore, RecordStore
-from walstore.errors import PeerError, UsageError
+from walstore.errors import PeerError, TransportError, UsageError
 from walstore.local import LocalFileClosedError
 from walstore.sealed.keys import ContentKeys
 from walstore.sealed.randomness import Randomness
@@ -42,6 +42,7 @@ from walstore.signed.invitation import Invitation
 from walstore.signed.roster import Counts, Roster, RosterRollbackError
 from walstore.store.closing import ClosedMeanwhileError
 from walstore.store.membership import Membership
+from walstore.store.replica import NoRelayError
 from walstore.store.shared_keyring import OpenKeyring
 from walstore.store.sharing_document import Attached, SharedDocument
 from walstore.store.sharing_known import Adopting, Known
@@ -156,6 +157,7 @@ class Sharing:
         self._now_ms = _system_ms if now_ms is None else now_ms
         self._lock = anyio.Lock()
         self._outdated_ts = 0
+        self._unkept: PeerError | TransportError | None = None
         self._known = Known(
             document_key,
             identity=identity,
@@ -393,6 +395,36 @@ class Sharing:
             await self._steps.carry_out(lambda roster: roster, is_rotating=True)
 
     # ── what everybody does ────────────────────────────────────────────────────────────
+
+    async def prepare(self) -> None:
+        """Have everything in place that it takes to read what is sent from now on: the owner sees
+        to it that the relay keeps roster and keyring, all others read them.
+
+        Raises:
+            UsageError: As `settle` or `refresh` does; and so for `PeerError` and `TransportError`.
+        """
+        if not self.is_owner:
+            await self.refresh()
+            return
+        self._unkept = None
+        try:
+            async with self._turn():
+                await self._steps.publish(lambda roster: roster)
+        except (PeerError, TransportError) as error:
+            # Where there is no place for records at all, keys are handed out in some other way.
+            if self._is_sealed and not isinstance(error, NoRelayError):
+                self._unkept = error
+            raise
+
+    def check_kept(self) -> None:
+        """Make sure that what is sealed now can be opened by more than this process.
+
+        Raises:
+            PeerError: The relay did not take the owner's keyring when `prepare` was called.
+            TransportError: So it is.
+        """
+        if self._unkept is not None:
+            raise self._unkept
 
     async def refresh(self) -> Refreshed:
         """Read roster and keyring, and follow them as far as they are good.

@@ -72,12 +72,22 @@ class Steps:
         is_rotating: bool = False,
     ) -> None:
         """Change the roster, unless a check of the one before raises, and do what follows."""
+        await self.publish(change, check=check, is_rotating=is_rotating)
+        await self._publish_grants()
+        await self._renew_snapshot()
+
+    async def publish(
+        self,
+        change: Callable[[Roster], Roster],
+        *,
+        check: Callable[[Roster], Awaitable[None]] | None = None,
+        is_rotating: bool = False,
+    ) -> None:
+        """The same, as far as others need it to read what is written from then on."""
         await self._write_roster(change, check)
         if self._is_sealed:
             await self._write_keyring(is_rotating=is_rotating)
         await self._attached.follow()
-        await self._publish_grants()
-        await self._renew_snapshot()
 
     def new_roster(self) -> Roster:
         """The first roster of a document."""

@@ -507,7 +507,7 @@ class WalStore(StoreEditing):
     async def _look_first(self) -> None:
         """Know who counts, and what to seal with, before anything is read or sent."""
         if self._sharing is not None:
-            await self._lookout.first(self._sharing.refresh)
+            await self._lookout.first(self._sharing.prepare)
 
     def _tell_strangers(self, rejected: list[Rejection]) -> None:
         if self._strangers is not None:
@@ -810,6 +810,7 @@ class WalStore(StoreEditing):
 
         Raises:
             TransportError: Something is not known to be stored; it is sent again later.
+            KeyringRefusedError: The relay does not keep the owner's keys, so nothing is sent.
         """
         document = self.document
         try:
@@ -845,7 +846,11 @@ class WalStore(StoreEditing):
     async def _look_before_sending(self, document: WalDocument) -> None:
         try:
             await self._look_first()
-        except TransportError:
+            if self._sharing is not None:
+                self._sharing.check_kept()
+        except WalStoreError:
+            # It is tried again with the next attempt to send.
+            self._lookout.doubt()
             if self._document is document:
                 document.seal()
             raise
@@ -855,6 +860,7 @@ class WalStore(StoreEditing):
 
         Raises:
             TransportError: Something is not known to be stored; it is sent again later.
+            KeyringRefusedError: The relay does not keep the owner's keys, so nothing is sent.
             StorageError: It is not on disk here.
         """
         document = self.document
