@@ -19,7 +19,7 @@ from walstore.document.snapshot import SNAPSHOT_SUFFIX
 from walstore.errors import TransportError
 from walstore.local import LocalFile
 from walstore.local.faults import LocalFileFullError
-from walstore.net import WebSocketTransport
+from walstore.net import MemoryTransport, WebSocketTransport
 from walstore.relay import MemoryLog, Relay, SqliteLog
 from walstore.relay.log import Removal
 from walstore.relay.session import Session
@@ -27,7 +27,7 @@ from walstore.sealed.outcomes import KeyringRefusedError
 from walstore.signed import Identity
 from walstore.signed.card import Card
 from walstore.store.lookout import _LOOK_S_MAX, _LOOK_S_MIN, Lookout
-from walstore.store.shared import NotSharedError
+from walstore.store.shared import KeysNotKeptError, NotSharedError
 from walstore.store.sharing import CannotReturnError
 from walstore.store.sharing_state import load_state
 from walstore.store.store import WalStore
@@ -288,6 +288,22 @@ async def test_nothing_is_sent_that_is_sealed_with_keys_which_the_relay_does_not
         assert again.status.unsent
         await until([again], lambda: "begun earlier" in again.status.reason)
     assert len(await elements_of(relay)) == begun
+
+
+async def test_keys_that_would_be_kept_nowhere_are_refused_before_anything_is_sealed(
+    tmp_path: Path,
+) -> None:
+    def begun(path: Path | None) -> WalStore:
+        transport, owner = MemoryTransport(), ADA.public_key
+        return WalStore.open(
+            KEY, identity=ADA, relay=transport, owner=owner, path=path, is_sealed=True
+        )
+
+    with pytest.raises(KeysNotKeptError, match="kept nowhere"):
+        await begun(None).__aenter__()
+    async with begun(tmp_path / "ada.db") as store:
+        store.set_text("note", "A")
+        await store.flush()
 
 
 async def test_who_has_nothing_to_send_needs_nobody(tmp_path: Path) -> None:

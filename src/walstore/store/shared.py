@@ -45,6 +45,16 @@ class NoKeyError(UsageError):
         )
 
 
+class KeysNotKeptError(UsageError):
+    """What the owner of a sealed document sends could be opened by nobody, ever."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the keys of this sealed document would be kept nowhere: open it with `path=`,"
+            " or on a relay that keeps records"
+        )
+
+
 class _NoRecords:
     """Where records would be, if there were a relay."""
 
@@ -70,15 +80,20 @@ async def share(
     """One person's part in a shared document, ready for it to be opened.
 
     Raises:
+        KeysNotKeptError: It is sealed and the owner's, and there is no place for its keys.
         NoKeyError: It is sealed, and its key is not here and cannot be fetched now.
         PeerError: The relay has a roster or a keyring that is not the owner's word.
     """
     given: Any = transport
+    has_records = hasattr(given, "read_record")
+    is_kept = given is None or file is not None or has_records
+    if is_sealed and owner == identity.public_key and not is_kept:
+        raise KeysNotKeptError
     sharing = Sharing(
         key,
         identity=identity,
         owner=owner,
-        records=cast(RecordStore, given if hasattr(given, "read_record") else _NoRecords()),
+        records=cast(RecordStore, given if has_records else _NoRecords()),
         slots=MemorySlots() if file is None else file,
         is_sealed=is_sealed,
         grants=cast("GrantStore | None", given if hasattr(given, "publish_grant") else None),
