@@ -1171,7 +1171,7 @@ async def test_the_revoked_fill_no_memory_with_what_might_count() -> None:
     counts = await counts_of(logged(elements))
     log = logged([forged(f"{number}", seq=2) for number in range(20)])
     document, events = await reading(log, counts)
-    assert len(document._log.unlinked) == TWINS_WAITING_MAX
+    assert len(document._log.revocations.unlinked) == TWINS_WAITING_MAX
     assert len(events) == 20 - TWINS_WAITING_MAX
 
 
@@ -1260,7 +1260,7 @@ async def test_a_snapshot_names_those_alone_of_whom_something_is_left_out(how: s
             alice.set_field("title", number)
             await alice.commit()
         await document.pull()
-        assert not document._log._unlinked
+        assert not document._log.revocations._unlinked
     extension = (await document.snapshot())["state"]["x"]
     assert ("without" in extension) is (how != "all of it counts")
     assert extension.get("without", [BOB.public_key]) == [BOB.public_key]

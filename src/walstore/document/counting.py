@@ -180,10 +180,10 @@ def _reached(
     if not too_far:
         return seqs
     reached = dict(seqs)
-    linked = list(log.all_linked(author))
+    linked = list(log.links.of(author))
     for session in {each.session for each in linked if each.session and each.link in too_far}:
         kept = [each.seq for each in linked if each.session == session and each.link not in too_far]
-        reached[session] = max([log.begun(author, session), *kept])
+        reached[session] = max([log.links.begun(author, session), *kept])
     return reached
 
 
@@ -194,7 +194,7 @@ def _torn(
     too_far: frozenset[str],
 ) -> dict[str, int | Counted]:
     """The same of an author whose elements are no unbroken chain, or nobody can tell."""
-    linked = {each.link: each for each in log.all_linked(author) if each.session}
+    linked = {each.link: each for each in log.links.of(author) if each.session}
     ends = {(each.session, each.seq, link) for link, each in linked.items()}
     ends |= {(head.session, head.seq, head.link) for head in log.heads.get(author, ())}
     ends = {end for end in ends if end[2] not in too_far}
@@ -230,20 +230,20 @@ def _is_whole(log: DocumentLog, author: str, counts: Mapping[str, int | Counted]
     if any(gap.author == author for gap in log.tracker.gaps()):
         return False
     counted = CountedLinks(counts)
-    log.follow_back(author, counted)
+    log.revocations.follow_back(author, counted)
     ends = {head.link for head in log.heads.get(author, ()) if head.session}
     is_all = counted.links.issuperset(ends) and not counted.unmet
-    return is_all and log.are_led_up_to(author, counted)
+    return is_all and log.revocations.are_led_up_to(author, counted)
 
 
 def counts_all(log: DocumentLog, author: str) -> bool:
     """Whether everything that was read of an author counts, for sure, and nothing is waited for
     that does not.
     """
-    counted = log.counted_of(author)
+    counted = log.revocations.counted_of(author)
     if counted is None:
         return True
-    if log.waits_in_vain(author):
+    if log.revocations.waits_in_vain(author, log.crdt):
         return False
     on_top = {entry.link for entry in log.own_unread() if entry.author == author}
     if not counted.links.issuperset(on_top):
@@ -262,7 +262,7 @@ def counts_all(log: DocumentLog, author: str) -> bool:
         if not counted.links.issuperset(part.links):
             return False
     return all(
-        log.is_counted(author, session, seq)
+        log.revocations.is_counted(author, session, seq)
         and (len(here.get(session, ())) == seq or not _is_told_by_seqs(log, author, session))
         for writer, session, seq in log.tracker.sessions()
         if writer == author

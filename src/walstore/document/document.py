@@ -367,7 +367,7 @@ class WalDocument:
             is_certain = base.produced_by == own or bool(base.cuts)
             heads = None if is_certain else {head.link for head in base.heads.get(own, ())}
             self._outbox.settle(lambda sealed: is_covered(sealed, base), heads)
-            log.leave_out(self._log.without, upto_ts=base.silent_upto_ts)
+            log.leave_out(self._log.revocations.without, upto_ts=base.silent_upto_ts)
         self._outbox.carry_over(log)
         self._stranded.carry_over(log, base)
         log.carried_counter = log.crdt.counter
@@ -457,7 +457,7 @@ class WalDocument:
             events.append(Rollback(f"it ends at {self._log.checkpoint}, before {self._marks.ts}"))
         for replica, seq in self._marks.seqs.items():
             author, _, session = replica.partition(":")
-            if not self._source.is_writer(author) or self._log.is_waiting_for(author):
+            if not self._source.is_writer(author) or self._log.revocations.is_waiting_for(author):
                 continue
             counted = self._source.counted(replica, seq)
             if counted < seq:
@@ -635,7 +635,7 @@ class WalDocument:
     def left_out(self) -> frozenset[str]:
         """Those of whom something was passed over that would count, if they were made writers."""
         self._opened()
-        return frozenset(self._log.without)
+        return frozenset(self._log.revocations.without)
 
     async def can_return(self, author: str) -> bool:
         """Whether all that somebody has written who may not can be read by all, should it count.
@@ -1321,11 +1321,11 @@ class WalDocument:
 
     async def _read_starved(self) -> int:
         """Read once more what may have found no room to wait; how many elements were folded."""
-        if not self._log.is_starved or self._log.unmet == self._starved_of:
+        if not self._log.revocations.is_starved or self._log.revocations.unmet == self._starved_of:
             return 0
         folded = await self._restart()
         # What is still missing then is withheld: once is enough.
-        self._starved_of = self._log.unmet
+        self._starved_of = self._log.revocations.unmet
         return folded
 
     async def _read_beyond(self) -> int:
@@ -1333,7 +1333,9 @@ class WalDocument:
         how many elements were folded.
         """
         base = self._base
-        if base is None or base is self._kept_base or not self._log.goes_beyond(base.heads):
+        if base is None or base is self._kept_base:
+            return 0
+        if not self._log.revocations.goes_beyond(base.heads):
             return 0
         folded = await self._restart()
         # If it is still there, there is nothing else to read.

@@ -219,7 +219,7 @@ class _Fold:
         if start.snapshot is not None:
             started(self._log, start.snapshot)
             self._log.tracker.resume(start.note.unsettled)
-            self._log.expect(start.note.unmet)
+            self._log.revocations.expect(start.note.unmet)
         self._counted = {
             (author, session): seq for author, session, seq in self._log.tracker.sessions()
         }
@@ -255,7 +255,7 @@ class _Fold:
         reading = log.read(part)
         if log.is_out_of_order:
             log.crdt = log.refolded()
-        rejections = _final(reading) + log.refused_unlinked()
+        rejections = _final(reading) + log.revocations.refused_unlinked()
         note = self._noted(part, rejections, reading)
         crdt, cuts = log.crdt, self._start.cuts
         gaps = sorted(log.tracker.gaps(), key=lambda gap: (*gap[:3], gap.session or ""))
@@ -277,7 +277,7 @@ class _Fold:
 
     def goes_beyond(self, base: Snapshot) -> bool:
         """Whether a snapshot that it has begun at holds more of the revoked than counts."""
-        return self._log.goes_beyond(base.heads)
+        return self._log.revocations.goes_beyond(base.heads)
 
     def has_lost(self, known: Start | None) -> bool:
         """Whether something is not there that was seen before, and still counts."""
@@ -323,7 +323,7 @@ class _Fold:
             unreadable=before.unreadable + unreadable,
             unproven=dict(list(unproven.items())[-UNPROVEN_MAX:]),
             unsettled=log.tracker.unsettled(),
-            unmet=log.unmet,
+            unmet=log.revocations.unmet,
         )
 
     def _kept(
@@ -348,8 +348,8 @@ class _Fold:
                 covered=log.covered,
                 note={NOTE_NAME: note.to_json()},
                 ceiling=log.counter,
-                without=log.without,
-                torn=log.torn(),
+                without=log.revocations.without,
+                torn=log.revocations.torn(),
             )
         except StateTooLargeError:
             return None

@@ -25,35 +25,25 @@
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from functools import partial
 from itertools import takewhile
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from walstore.canon import Json, find_flaw
-from walstore.crdt import COUNTER_MAX, Change, Run, WalCrdt
+from walstore.crdt import Change, Run, WalCrdt
 from walstore.crdt.runs import Insert
 from walstore.document.changed import Changes
 from walstore.document.entries import Entries, Entry, Part, Stretch
 from walstore.document.events import NOT_A_WRITER, Event, Fork, Rejection
-from walstore.document.gaps import ROSTER, SequenceTracker, Session
+from walstore.document.gaps import ROSTER, SequenceTracker
 from walstore.document.keystrokes import Strokes, gather_strokes
-from walstore.document.ledger import Highs, Ledger, highest_counter, last_named
+from walstore.document.ledger import Highs, highest_counter, last_named
+from walstore.document.linked import Before, Candidate, ReadLinks
 from walstore.document.ports import RawElement
-from walstore.document.revoked import (
-    Before,
-    CountedLinks,
-    Revoked,
-    counted_counter,
-    counted_seq,
-    inserted_in,
-    is_torn,
-    named_in,
-    nobody_revoked,
-    torn_id,
-)
+from walstore.document.revocations import Revocations, RevokedError, UnlinkedError
+from walstore.document.revoked import Revoked, counted_seq, nobody_revoked
 from walstore.document.sealing import Sealed
 from walstore.errors import MalformedError
 from walstore.sealed.encryptor import Encryptor, PlainEncryptor, SealContext, is_outdated
@@ -69,7 +59,6 @@ from walstore.signed.chain import (
     link_decoded,
 )
 from walstore.signed.encoding import decode_public_key, decode_signature
-from walstore.signed.roster import Counted, seq_of
 from walstore.wire.element import Element, read_element, read_raw_element
 from walstore.wire.envelope import (
     Envelope,
@@ -113,31 +102,6 @@ LEFT_OUT_MAX = 256
 _CHUNK_SIZE = 512
 
 
-class _Candidate(NamedTuple):
-    element: Element
-    header: Header | None
-    signed: bytes
-
-
-class Linked(NamedTuple):
-    """An element of a session that was read, folded or not, and what it goes on from."""
-
-    author: str
-    link: str
-    session: str | None
-    seq: int
-    before: Before
-
-
-class _RevokedError(MalformedError):
-    def __init__(self) -> None:
-        super().__init__("element", "its author was revoked")
-
-
-class _UnlinkedError(_RevokedError):
-    pass
-
-
 class _TooFarError(MalformedError):
     def __init__(self) -> None:
         super().__init__("envelope", "a counter is far above everything seen so far")
@@ -170,6 +134,10 @@ class DocumentLog:
         self._frame = SigningFrame(Domain.APPEND, document_key)
         self.encryptor = encryptor
         self.revoked = revoked
+        self.tracker = SequenceTracker(self._believed)
+        # What was read, by links; and what of it counts of the revoked.
+        self.links = ReadLinks(self.tracker)
+        self.revocations = Revocations(revoked, self.links, self.tracker)
         # What the log starts from, up to a `ts`: a snapshot, and what was forgotten since.
         self.base: WalCrdt | None = None
         self.base_ts = 0
@@ -178,15 +146,10 @@ class DocumentLog:
         self._forget_from = 0
         self.crdt = self.fold_on(None)
         self.checkpoint = 0
-        self.tracker = SequenceTracker(self._believed)
-        self.ledger = Ledger()
+        self.ledger = self.links.ledger
         self.heads: dict[str, frozenset[Head]] = {}
         # The links of elements that were read again, as far as their seqs tell, and were others.
         self._forks: set[str] = set()
-        # The highest seq of each session in what the log starts from.
-        self._begun_with: dict[Session, int] = {}
-        # The links of those that nothing but a snapshot names.
-        self._claimed: frozenset[str] = frozenset()
         # The highest seq by replica before a barrier: what it let go of must not come back.
         self.covered: Mapping[str, int] = {}
         # The highest counter that was read in the log. What waits to be sent does not count: what
@@ -194,34 +157,19 @@ class DocumentLog:
         # revoked wrote and does not count: others wrote above it before they knew.
         self.counter = 0
         self._start_counter = 0
-        # Those who were revoked, or never were writers, of whom something was passed over for good,
-        # and the `ts` of the first of it: 0 where it is in what the log starts from.
-        self.left_out: dict[str, int] = {}
         # By `ts`: where the highest counter is that of an element that does not count.
         self._passed_over: list[tuple[int, int]] = []
         self._entered_ts = 0
-        # By link, in the order of the log.
-        self.unreadable: dict[str, Element] = {}
+        self.unreadable = self.links.unreadable
         # The newest element that was sealed in a key epoch that was over when it was read.
         self.outdated_ts = 0
         # Whether something was folded in another order than the log's.
         self.is_out_of_order = False
-        # What something waits for that turned out never to come.
-        self._in_vain: set[tuple[int, str]] = set()
-        self._unproven: dict[str, _Candidate] = {}
+        self._unproven: dict[str, Candidate] = {}
         # By link: elements that do not count, and could not be opened to see what room they made.
         self._unopened: dict[str, Element] = {}
         # By link: a late element may turn out to have made room for them.
-        self._too_far: dict[str, _Candidate] = {}
-        # By link: elements of revoked authors that lead up to nothing that counts, so far.
-        self._unlinked: dict[str, _Candidate] = {}
-        # The same elements, where the log has them again: there they may be what they are not at
-        # their first place.
-        self._repeated: dict[str, list[_Candidate]] = {}
-        # Those that were rejected, newest last: what they go on from leads on all the same.
-        self._rejected: dict[str, Linked] = {}
-        # What counts of those authors who were revoked, as far as anything of them was read.
-        self._counted: dict[str, CountedLinks] = {}
+        self._too_far: dict[str, Candidate] = {}
         # The counters of the log, while late elements are entered that waited together.
         self._highs: Highs | None = None
         # Those of whom elements were read that no session counts.
@@ -229,8 +177,7 @@ class DocumentLog:
         self._is_writer = is_writer
         self._now_ms = now_ms
         self._pool = pool
-        # The links of the folded elements, to know them when they come again.
-        self._known: set[str] = set()
+        self._known = self.links.known
         # Where keystrokes are kept that come one by one; nobody else was given it.
         self._live = Stretch("", "", 0)
         # Own elements that were not read in the log yet, by link.
@@ -251,12 +198,13 @@ class DocumentLog:
         for start in range(0, len(page), _CHUNK_SIZE):
             parts = self._shaped(page[start : start + _CHUNK_SIZE], reading.events)
             self._fold(parts, reading, changes)
-        self._settle()
+        self.is_out_of_order |= self.revocations.settle(self.crdt)
         return reading
 
     def read_again(self, changes: list[Change] | None = None) -> Reading:
         """Try the elements that could not be opened once more, with the keys of now."""
-        unreadable, self.unreadable = self.unreadable, {}
+        unreadable = dict(self.unreadable)
+        self.unreadable.clear()
         unopened, self._unopened = self._unopened, {}
         self._forget_from = 0
         reading = Reading(Entries(), [])
@@ -269,14 +217,13 @@ class DocumentLog:
             else:
                 self._pass_over(self._candidate(element), link)
         self._take_too_far(reading, changes)
-        self._settle()
+        self.is_out_of_order |= self.revocations.settle(self.crdt)
         return reading
 
     def holds(self, link: str) -> bool:
         """Whether an element was read in the log itself, whether it could be folded or not."""
-        return any(
-            link in each for each in (self._known, self.unreadable, self._unlinked, self._too_far)
-        )
+        is_read = any(link in each for each in (self._known, self.unreadable, self._too_far))
+        return is_read or self.revocations.holds(link)
 
     def step_back(self, head: int) -> None:
         """Go on from where the log ends now; what was read beyond that stays, as if before it."""
@@ -287,7 +234,7 @@ class DocumentLog:
     @property
     def is_waiting(self) -> bool:
         """Whether elements are kept aside that may count later."""
-        return bool(self.unreadable or self._unproven or self._too_far or self.unmet)
+        return bool(self.unreadable or self._unproven or self._too_far or self.revocations.unmet)
 
     @property
     def has_unopened(self) -> bool:
@@ -299,40 +246,12 @@ class DocumentLog:
         """The authors of the elements that nothing proves so far, by link, the oldest first."""
         return {link: each.element.author for link, each in self._unproven.items()}
 
-    @property
-    def unlinked(self) -> Mapping[str, _Candidate]:
-        """Those elements of revoked authors, by link, that may lead up to something that is still
-        to come.
-        """
-        if not self._unlinked:
-            return self._unlinked
-        return {
-            link: each
-            for link, each in self._unlinked.items()
-            if self._counted[each.element.author].unmet
-        }
-
-    @property
-    def is_starved(self) -> bool:
-        """Whether something of the revoked is missing, and may have found no room to wait."""
-        return any(counted.is_full and counted.unmet for counted in self._counted.values())
-
-    @property
-    def without(self) -> Mapping[str, int]:
-        """Those of whom something was there that does not count, and the `ts` of the first of it:
-        it would count, if they were made writers.
-        """
-        found = dict(self.left_out)
-        for each in self._unlinked.values():
-            _note_first(found, each.element)
-        return found
-
     def leave_out(self, left_out: Mapping[str, int], *, upto_ts: int) -> None:
         """Take over who was passed over up to a `ts`: what the log starts from does not say it."""
         for author, ts in left_out.items():
             is_out = self.revoked(author) is not None or not self._is_writer(author)
             if upto_ts and ts <= upto_ts and is_out:
-                self.left_out.setdefault(author, ts)
+                self.revocations.left_out.setdefault(author, ts)
 
     def too_far(self, author: str) -> frozenset[str]:
         """The links of an author's elements that were rejected for their counters."""
@@ -341,14 +260,6 @@ class DocumentLog:
             for link, each in self._too_far.items()
             if each.element.author == author and each.header is not None
         )
-
-    def is_waiting_for(self, author: str) -> bool:
-        """Whether elements of somebody revoked wait for what they lead up to."""
-        return any(each.element.author == author for each in self.unlinked.values())
-
-    def refused_unlinked(self) -> list[Rejection]:
-        """The same, as if nothing more were to come."""
-        return [_refused(each) for each in self.unlinked.values()]
 
     def own_unread(self) -> list[Entry]:
         """The own elements, sent or not, that were not read in the log yet."""
@@ -362,8 +273,8 @@ class DocumentLog:
         """Take an own element as folded: its ops were, when they were made."""
         self._own[sealed.link] = sealed
 
-    def _shaped(self, page: Sequence[object], events: list[Event]) -> list[_Candidate | Strokes]:
-        shaped: list[_Candidate | Strokes] = []
+    def _shaped(self, page: Sequence[object], events: list[Event]) -> list[Candidate | Strokes]:
+        shaped: list[Candidate | Strokes] = []
         ts_max = TS_MAX if self._now_ms is None else self._now_ms() + TS_AHEAD_MS_MAX
         # What is sealed has to be opened first, each element for itself.
         if type(self.encryptor) is PlainEncryptor:
@@ -390,19 +301,19 @@ class DocumentLog:
                 events.append(_rejection(value, error.reason))
         return shaped
 
-    def _uncovered_strokes(self, strokes: Strokes) -> list[_Candidate | Strokes]:
+    def _uncovered_strokes(self, strokes: Strokes) -> list[Candidate | Strokes]:
         typing = strokes.typing
         if typing.seq > self.covered.get(f"{typing.author}:{typing.session}", 0):
             return [strokes]
         each = map(self._candidate, strokes.elements())
         return [part for part in each if not self._is_covered(typing.author, part.header)]
 
-    def _candidate(self, element: Element) -> _Candidate:
+    def _candidate(self, element: Element) -> Candidate:
         signed = self._frame.around(element.canonical)
-        return _Candidate(element, read_header(element.data), signed)
+        return Candidate(element, read_header(element.data), signed)
 
     def _fold(
-        self, parts: list[_Candidate | Strokes], reading: Reading, changes: list[Change] | None
+        self, parts: list[Candidate | Strokes], reading: Reading, changes: list[Change] | None
     ) -> None:
         again = self._vouched_for(parts)
         parts = [*again, *parts]
@@ -414,7 +325,7 @@ class DocumentLog:
                 chain.append(_chain_element(part))
         # Whoever comes first in the log vouches for nobody: how it was cut into pages has no say.
         report = check_chain(
-            chain, self.heads, unverified=self._claimed, pool=self._pool, is_ordered=True
+            chain, self.heads, unverified=self.links.claimed, pool=self._pool, is_ordered=True
         )
         were_read = {
             head.link
@@ -434,8 +345,9 @@ class DocumentLog:
                 for element, verdict, link in zip(part.elements(), verdicts, links, strict=True):
                     self._judge(self._candidate(element), verdict, link, reading, changes)
         heads = self._not_read_again(report.heads, were_read)
+        counting = self.revocations.counting
         self.heads = {
-            writer: own & self.heads.get(writer, frozenset()) | self._counting(writer, own)
+            writer: own & self.heads.get(writer, frozenset()) | counting(writer, own)
             for writer, own in heads.items()
         }
         if again:
@@ -467,40 +379,13 @@ class DocumentLog:
         """Whether an element was read before, or its seq is in what the log starts from."""
         return (
             self.holds(head.link)
-            or head.link in self._rejected
-            or head.seq <= self.begun(author, head.session)
-        )
-
-    def goes_beyond(self, heads: Mapping[str, Iterable[Head]]) -> bool:
-        """Whether what a snapshot covers, of which these are the newest elements, holds more of the
-        revoked than counts, for sure.
-        """
-        beyond = {author for author, own in heads.items() if not self._leads_to(author, own)}
-        if not beyond:
-            return False
-        # What is missing may lead there.
-        missed = {gap.author for gap in self.tracker.gaps()}
-        return any(not self._counted[author].unmet for author in beyond - missed)
-
-    def _leads_to(self, author: str, heads: Iterable[Head]) -> bool:
-        """Whether what counts of somebody revoked leads back to all of these."""
-        counted = self.counted_of(author)
-        return counted is None or all(
-            head.link in counted.links for head in heads if counted.are_named(head.session)
-        )
-
-    def _counting(self, author: str, heads: frozenset[Head]) -> frozenset[Head]:
-        """Those of an author's heads that count, as far as is known."""
-        counted = self.counted_of(author)
-        if counted is None:
-            return heads
-        return frozenset(
-            head for head in heads if head.link in counted.links or head.link in counted.admitted
+            or self.links.is_rejected(head.link)
+            or head.seq <= self.links.begun(author, head.session)
         )
 
     def _judge(
         self,
-        candidate: _Candidate,
+        candidate: Candidate,
         verdict: Verdict,
         link: str | None,
         reading: Reading,
@@ -523,13 +408,13 @@ class DocumentLog:
 
     def _take(
         self,
-        candidate: _Candidate,
+        candidate: Candidate,
         link: str,
         reading: Reading,
         changes: list[Change] | None,
     ) -> None:
         """Fold an element whose author is proven, and what waited for it, or say why not."""
-        waited = self._leading_to(candidate, link, reading.events)
+        waited = self.revocations.leading_to(candidate, link, reading.events)
         if waited:
             self._highs = self._new_highs()
             for name, each in waited:
@@ -542,7 +427,7 @@ class DocumentLog:
 
     def _take_one(
         self,
-        candidate: _Candidate,
+        candidate: Candidate,
         link: str,
         reading: Reading,
         changes: list[Change] | None,
@@ -552,20 +437,20 @@ class DocumentLog:
             entry = self._fold_one(candidate, link, events, changes)
         except UnreadableError:
             self._set_aside(candidate, link)
-        except _UnlinkedError:
+        except UnlinkedError:
             self.is_out_of_order |= is_own
             self._pass_over(candidate, link)
-            self._keep_unlinked(candidate, link, events)
-            if self._counted[candidate.element.author].is_torn(candidate.header):
+            self.revocations.keep(candidate, link, events)
+            if self.revocations.is_torn(candidate):
                 self._count_unread(candidate)
         except MalformedError as error:
-            if isinstance(error, _RevokedError):
-                _note_first(self.left_out, candidate.element)
+            if isinstance(error, RevokedError):
+                self.revocations.leave_out(candidate.element)
                 self._pass_over(candidate, link)
             elif isinstance(error, _TooFarError):
                 self._keep_too_far(candidate, link)
-            elif error.reason == NOT_A_WRITER and len(self.left_out) < LEFT_OUT_MAX:
-                _note_first(self.left_out, candidate.element)
+            elif error.reason == NOT_A_WRITER and len(self.revocations.left_out) < LEFT_OUT_MAX:
+                self.revocations.leave_out(candidate.element)
             self._reject(candidate, link, error.reason, events, is_own=is_own)
         except SealRejectedError as error:
             self._reject(candidate, link, str(error), events, is_own=is_own)
@@ -574,14 +459,11 @@ class DocumentLog:
                 reading.folded.parts.append(entry)
 
     def _reject(
-        self, candidate: _Candidate, link: str, reason: str, events: list[Event], *, is_own: bool
+        self, candidate: Candidate, link: str, reason: str, events: list[Event], *, is_own: bool
     ) -> None:
         self._count_unread(candidate)
-        author, header = candidate.element.author, candidate.header
-        if header is not None:
-            self._rejected[link] = self._linked(author, link, *header[:3])
-            if len(self._rejected) > UNPROVEN_MAX:
-                del self._rejected[next(iter(self._rejected))]
+        if candidate.header is not None:
+            self.links.reject(candidate.element.author, link, candidate.header)
         events.append(_rejection(candidate.element, reason, proven=True))
         if is_own:
             # It is in the log as it was sent: to send it again would change nothing. Here it was
@@ -590,7 +472,7 @@ class DocumentLog:
             if link not in self._too_far:
                 self._known.add(link)
 
-    def _pass_over(self, candidate: _Candidate, link: str) -> None:
+    def _pass_over(self, candidate: Candidate, link: str) -> None:
         """Make the room above an element that does not count that it made before that was known."""
         element = candidate.element
         try:
@@ -613,7 +495,7 @@ class DocumentLog:
         if len(self._passed_over) > UNPROVEN_MAX:
             self._begin_above(self._passed_over[0][0])
 
-    def _keep_too_far(self, candidate: _Candidate, link: str) -> None:
+    def _keep_too_far(self, candidate: Candidate, link: str) -> None:
         if len(self._too_far) < UNPROVEN_MAX:
             self._too_far[link] = candidate
 
@@ -633,9 +515,9 @@ class DocumentLog:
             self._take(candidate, link, reading._replace(events=[]), changes)
         self._highs = None
 
-    def _vouched_for(self, parts: list[_Candidate | Strokes]) -> list[_Candidate]:
+    def _vouched_for(self, parts: list[Candidate | Strokes]) -> list[Candidate]:
         """Take back those unproven elements that lead up to one of the new elements."""
-        again: list[_Candidate] = []
+        again: list[Candidate] = []
         if not self._unproven:
             return again
         for part in parts:
@@ -667,7 +549,7 @@ class DocumentLog:
             and self._is_writer(typing.author)
             and self.revoked(typing.author) is None
             and self._own.keys().isdisjoint(names)
-            and typing.seq > self.begun(typing.author, typing.session)
+            and typing.seq > self.links.begun(typing.author, typing.session)
             # Whatever was read before has used its clocks.
             and typing.start > self.ledger.highest(replica)
             and typing.end <= self.counter + COUNTER_JUMP_MAX
@@ -718,7 +600,7 @@ class DocumentLog:
             and (session != head.session or seq > head.seq)
             and all(map(self._is_writer, self.heads))
             and self.revoked(author) is None
-            and seq > max(self.begun(author, session), self.covered.get(replica, 0))
+            and seq > max(self.links.begun(author, session), self.covered.get(replica, 0))
             and run.counter > self.ledger.highest(replica)
             and end <= self.counter + COUNTER_JUMP_MAX
         ):
@@ -768,7 +650,7 @@ class DocumentLog:
             self.counter = end - 1
         self.checkpoint = self._entered_ts = ts
 
-    def _keep_aside(self, link: str, candidate: _Candidate) -> None:
+    def _keep_aside(self, link: str, candidate: Candidate) -> None:
         self._unproven[link] = candidate
         if len(self._unproven) > UNPROVEN_MAX:
             del self._unproven[next(iter(self._unproven))]
@@ -777,77 +659,9 @@ class DocumentLog:
         """A fold to go on from, of nothing or of what is in another one."""
         crdt = WalCrdt() if base is None else base.clone()
         if self.revoked is not nobody_revoked:
-            crdt.comes_upto, crdt.last_coming = self._comes_upto, self._last_coming
+            crdt.comes_upto = self.revocations.comes_upto
+            crdt.last_coming = self.revocations.last_coming
         return crdt
-
-    def _comes_upto(self, replica: str) -> int:
-        """The counter above which elements of a replica that are not here never come."""
-        upto = counted_counter(self.revoked, replica)
-        if upto == COUNTER_MAX:
-            return upto
-        author = replica.partition(":")[0]
-        if self._is_settled(author):
-            return 0
-        self._counted[author].is_asked_for = True
-        return upto
-
-    def _last_coming(self, name: str, replica: str, counter: int) -> int:
-        """The highest counter of a list and a replica below another one that counts, once all of
-        them are here: in another order it may be folded later.
-        """
-        author = replica.partition(":")[0]
-        if not self._is_settled(author):
-            return 0
-        counted = self._counted[author]
-        if counted.inserted is None:
-            own = [part for part in self.ledger.entries.parts if part.author == author]
-            counted.inserted = inserted_in(run for part in own for run in part.runs)
-        counters = counted.inserted.get(name)
-        return 0 if counters is None else counters.last_below(replica, counter)
-
-    def _is_settled(self, author: str) -> bool:
-        """Whether everything of somebody revoked is here that counts."""
-        counted = self.counted_of(author)
-        if counted is None:
-            return False
-        if not counted.is_settled:
-            counted.is_settled = (
-                not counted.unmet
-                and all(each.author != author for each in self.unreadable.values())
-                and all(
-                    self._is_all_here(author, session, each)
-                    for session, each in counted.counts.items()
-                )
-            )
-        return counted.is_settled
-
-    def _is_all_here(self, author: str, session: str, counted: int | Counted) -> bool:
-        """Whether everything of a session is here that counts, besides what links lead to."""
-        return is_torn(counted) or self.tracker.has_all(author, session or None, seq_of(counted))
-
-    @property
-    def _is_unsettled(self) -> bool:
-        """Whether something waits for what may come of somebody revoked."""
-        return any(
-            counted.is_asked_for and not counted.is_followed for counted in self._counted.values()
-        )
-
-    def waits_in_vain(self, author: str) -> set[tuple[int, str]]:
-        """The clocks of elements of somebody revoked that something waits for, and never come."""
-        return {
-            (counter, replica)
-            for counter, replica in self.crdt.unmet()
-            if replica.partition(":")[0] == author and counter > self._comes_upto(replica)
-        }
-
-    def _settle(self) -> None:
-        """Have all folded anew that was folded before it was known what never comes."""
-        for author, counted in self._counted.items():
-            if not counted.is_followed and self._is_settled(author):
-                counted.is_followed = True
-                if counted.is_asked_for:
-                    self._in_vain |= self.waits_in_vain(author)
-                    self.is_out_of_order = True
 
     def fold_at(self, ts: int) -> WalCrdt:
         """The fold of everything up to a `ts`, in the order of the log."""
@@ -858,8 +672,7 @@ class DocumentLog:
     def refolded(self) -> WalCrdt:
         """The fold of everything that was read, in the order of the log."""
         self.is_out_of_order = False
-        in_vain, self._in_vain = self._in_vain, set()
-        crdt = self.fold_at(TS_MAX)
+        in_vain, crdt = self.revocations.take_in_vain(), self.fold_at(TS_MAX)
         # All others that were moved were told of when they were folded first.
         moved = [run for run in crdt.displaced if (run.after_counter, run.after_replica) in in_vain]
         crdt.displaced = [*self.crdt.displaced, *moved]
@@ -882,9 +695,10 @@ class DocumentLog:
             What was forgotten, in the order of the log.
         """
         is_over = self.ledger.count > count_max or self.ledger.text_bytes > bytes_max
-        if not is_over or self.length < self._forget_from or self._is_unsettled:
+        if not is_over or self.length < self._forget_from or self.revocations.is_unsettled:
             return []
-        waiting = [*self.unreadable.values(), *(each.element for each in self.unlinked.values())]
+        unlinked = self.revocations.unlinked.values()
+        waiting = [*self.unreadable.values(), *(each.element for each in unlinked)]
         before_ts = min((each.ts for each in waiting), default=TS_MAX + 1)
         oldest = self.ledger.oldest_beyond(count_max // 2, bytes_max // 2)
         gone = list(takewhile(lambda part: part.ts_last < before_ts, oldest))
@@ -900,22 +714,18 @@ class DocumentLog:
         for part in gone:
             base.fold_runs(part.runs)
             self._known.difference_update(part.links)
-            self.begin_with(part.author, part.session, part.seq_last)
+            self.links.begin_with(part.author, part.session, part.seq_last)
         base.displaced = []
         self.base, self.base_ts = base, max(part.ts_last for part in gone)
+        self.links.has_base = True
         self._start_counter = max(self._start_counter, base.counter)
         self._begin_above(self.base_ts)
         self._forgotten += sum(map(len, gone))
-        self.ledger = self.ledger.without(gone)
-        for each in self._unlinked.values():
-            if each.element.ts <= self.base_ts:
-                _note_first(self.left_out, each.element)
-        for aside in (self._unproven, self._too_far, self._unlinked):
+        self.ledger = self.links.ledger = self.ledger.without(gone)
+        self.revocations.forget(self.base_ts)
+        for aside in (self._unproven, self._too_far):
             for link in [link for link, each in aside.items() if each.element.ts <= self.base_ts]:
                 del aside[link]
-        self._repeated = {
-            link: each for link, each in self._repeated.items() if link in self._unlinked
-        }
         self._unopened = {
             link: each for link, each in self._unopened.items() if each.ts > self.base_ts
         }
@@ -923,7 +733,7 @@ class DocumentLog:
 
     def _fold_one(
         self,
-        candidate: _Candidate,
+        candidate: Candidate,
         link: str,
         events: list[Event],
         changes: list[Change] | None,
@@ -935,7 +745,7 @@ class DocumentLog:
         if not self._is_writer(element.author):
             raise MalformedError("element", NOT_A_WRITER)
         if header is not None:
-            self._check_counted(element.author, link, header.session, header.seq)
+            self.revocations.check(element.author, link, header.session, header.seq)
         if own is not None and own.is_opened:
             # Back from the log: now it has its place there.
             entry = own.entry()
@@ -946,12 +756,14 @@ class DocumentLog:
             seq, runs, message = envelope.author_seq, envelope.runs, envelope.message
             entry = Entry(element, link, header, seq, runs, message)
         if header is None and entry.author_seq is not None:
-            self._check_counted(element.author, link, None, entry.author_seq)
+            self.revocations.check(element.author, link, None, entry.author_seq)
         self._check_counters(entry.runs, element.ts)
         self._note_epoch(element)
         self._enter(entry, events)
         if own is None:
-            is_again = header is not None and header.seq <= self.begun(entry.author, header.session)
+            is_again = header is not None and header.seq <= self.links.begun(
+                entry.author, header.session
+            )
             told = [] if is_again and changes is None else changes
             size = 0 if told is None else len(told)
             self.crdt.fold_runs(entry.runs, told)
@@ -993,150 +805,20 @@ class DocumentLog:
         if is_outdated(sealed, self.encryptor):
             self.outdated_ts = max(self.outdated_ts, element.ts)
 
-    def is_counted(self, author: str, session: str | None, seq: int) -> bool:
-        """Whether a seq of a session may count."""
-        return counted_seq(self.revoked, author, session, seq) == seq
-
-    def _check_counted(self, author: str, link: str, session: str | None, seq: int) -> None:
-        counted = self.counted_of(author)
-        if counted is None:
-            return
-        if not self.is_counted(author, session, seq):
-            raise _RevokedError
-        if link in counted.links or link in counted.admitted:
-            return
-        if counted.are_named(session or ""):
-            raise _RevokedError if session is None else _UnlinkedError
-        if self.tracker.has(author, session, seq):
-            raise _RevokedError
-        # It may have to be tried again, once it was counted.
-        counted.admitted.add(link)
-
-    def counted_of(self, author: str) -> CountedLinks | None:
-        """What counts of an author, if they were revoked."""
-        counts = self.revoked(author)
-        if counts is None:
-            return None
-        counted = self._counted.get(author)
-        if counted is None or (counted.counts is not counts and counted.counts != counts):
-            counted = self._counted[author] = CountedLinks(counts)
-            self.follow_back(author, counted)
-            for session, seq in named_in(counts):
-                self.tracker.vouch(ROSTER, author, session, seq)
-        return counted
-
-    def follow_back(self, author: str, counted: CountedLinks) -> None:
-        """Find what leads up to the elements of an author that are named."""
-        counted.follow({each.link: each.before for each in self.all_linked(author)})
-        counted.pass_over(partial(self._is_begun_with, author))
-
-    def are_led_up_to(self, author: str, counted: CountedLinks) -> bool:
-        """Whether each seq that was read of an author is that of an element that counts, where
-        links tell what does.
-        """
-        if len(self._rejected) >= UNPROVEN_MAX:
-            # Some may be forgotten.
-            return False
-        named = dict(named_in(counted.counts))
-        read = [each for each in self.all_linked(author) if each.session in named]
-        led = {(each.session, each.seq) for each in read if each.link in counted.links}
-        return led.issuperset((each.session, each.seq) for each in read)
-
-    def torn(self) -> dict[str, str]:
-        """Names what counts of the revoked whose elements are no unbroken chain, by author."""
-        names = {author: torn_id(self.revoked(author)) for author in self.tracker.authors()}
-        return {author: name for author, name in names.items() if name is not None}
-
-    def all_linked(self, author: str) -> Iterator[Linked]:
-        """Everything of an author that was read, folded or not."""
-        for part in self.ledger.entries.parts:
-            if part.author == author:
-                for link, seq, prev in zip(part.links, part.seqs, part.prevs, strict=True):
-                    yield self._linked(author, link, part.session, seq, prev)
-        for link, element in self.unreadable.items():
-            header = read_header(element.data)
-            if element.author == author and header is not None:
-                yield self._linked(author, link, *header[:3])
-        for each in self._rejected.values():
-            if each.author == author:
-                # What it goes on from may have come since.
-                yield self._linked(author, *each[1:4], each.before.link)
-
-    def _linked(
-        self, author: str, link: str, session: str | None, seq: int, prev: str | None
-    ) -> Linked:
-        return Linked(author, link, session, seq, self._before(author, session, seq, prev))
-
-    def begin_with(self, author: str, session: str | None, seq: int) -> None:
-        """Take note of what is in what the log starts from."""
-        self._begun_with[author, session] = max(self._begun_with.get((author, session), 0), seq)
-
-    def begun(self, author: str, session: str | None) -> int:
-        """The highest seq of a session in what the log starts from, as far as that tells."""
-        return self._begun_with.get((author, session), 0)
-
-    def _is_begun_with(self, author: str, session: str | None, seq: int) -> bool:
-        """Whether an element is in what the log starts from; nobody knows of what it does not
-        tell.
-        """
-        if self.base is None:
-            return False
-        seq_there = self._begun_with.get((author, session))
-        return not self.tracker.is_complete if seq_there is None else seq_there >= seq
-
-    def _before(self, author: str, session: str | None, seq: int, prev: str | None) -> Before:
-        """What an element goes on from."""
-        if prev is None:
-            return Before(None)
-        # What counts by its seq is here already.
-        if prev in self._known or prev in self.unreadable or prev in self._rejected:
-            return Before(prev, is_here=True)
-        if self.base is None:
-            return Before(prev)
-        # The first element of a session goes on from another one, whichever that is. If it is not
-        # here, that one is missed by its seqs.
-        is_here = prev in self._claimed or (
-            self._is_begun_with(author, session, seq - 1)
-            if seq > 1
-            else any(writer == author for writer, _ in self._begun_with)
-        )
-        return Before(prev, is_here)
-
     def foresee(self, page: Sequence[object]) -> None:
         """Look ahead at what is read later: what counts of the revoked is known then."""
-        befores: dict[str, dict[str, Before]] = {}
-        for author, link, before in self._links_of_revoked(page):
-            befores.setdefault(author, {})[link] = before
-        for author, each in befores.items():
-            self._counted[author].foresee(each)
+        self.revocations.foresee(self._coming_of_revoked(page))
 
     def is_met_by(self, page: Sequence[object]) -> bool:
         """Whether anything that is to be read counts of somebody who was revoked."""
-        found = self._links_of_revoked(page)
-        return any(link in self._counted[author].unmet for author, link, _ in found)
+        return self.revocations.is_met_by(self._coming_of_revoked(page))
 
-    @property
-    def unmet(self) -> dict[str, list[str]]:
-        """The links that count of the revoked, by author, whose elements were not read yet."""
-        return {
-            author: sorted(counted.unmet)
-            for author, counted in self._counted.items()
-            if counted.unmet
-        }
-
-    def expect(self, unmet: Mapping[str, Sequence[str]]) -> None:
-        """Go on from what was not met before."""
-        for author, links in unmet.items():
-            counted = self.counted_of(author)
-            if counted is not None:
-                counted.expect(links)
-
-    def _links_of_revoked(self, page: Sequence[object]) -> Iterator[tuple[str, str, Before]]:
+    def _coming_of_revoked(self, page: Sequence[object]) -> Iterator[tuple[str, str, Before]]:
         """Author and link of what the revoked have written in a page, and what is before it."""
         if self.revoked is nobody_revoked:
             return
         for value in page:
-            if self.counted_of(author_of(value) or "") is None:
+            if self.revocations.counted_of(author_of(value) or "") is None:
                 continue
             try:
                 element = _read(value)
@@ -1147,46 +829,7 @@ class DocumentLog:
             header = candidate.header
             if key is not None and proof is not None and header is not None:
                 link = link_decoded(candidate.signed, key=key, signature=proof)
-                yield element.author, link, self._before(element.author, *header[:3])
-
-    def _leading_to(
-        self, candidate: _Candidate, link: str, events: list[Event]
-    ) -> list[tuple[str, _Candidate]]:
-        """Take back the elements of a revoked author that lead up to one that counts."""
-        author, header = candidate.element.author, candidate.header
-        counted = self.counted_of(author)
-        if counted is None or header is None or link not in counted.links:
-            return []
-        was_waiting = bool(counted.unmet)
-        found: list[tuple[str, _Candidate]] = []
-        counted.meet(link, before := self._before(author, *header[:3]))
-        while (name := before.link or "") in self._unlinked and name in counted.links:
-            found.append((name, waiting := self._unlinked.pop(name)))
-            found += [(name, each) for each in self._repeated.pop(name, ())]
-            assert waiting.header is not None, "what has no session waits for no link"
-            counted.meet(name, before := self._before(author, *waiting.header[:3]))
-        if was_waiting and not counted.unmet:
-            # Now it is known that nothing will come which the rest leads up to.
-            events += [
-                _refused(each) for each in self._unlinked.values() if each.element.author == author
-            ]
-        # In the order of the log, which may be another one.
-        return sorted(found, key=lambda each: each[1].element.ts)
-
-    def _keep_unlinked(self, candidate: _Candidate, link: str, events: list[Event]) -> None:
-        """Keep an element of a revoked author until something comes that it leads up to."""
-        author, header = candidate.element.author, candidate.header
-        assert header is not None, "what has no session waits for no link"
-        counted = self._counted[author]
-        is_kept = counted.may_wait(header.session, header.seq)
-        if link in self._unlinked:
-            if is_kept:
-                self._repeated.setdefault(link, []).append(candidate)
-            return
-        if is_kept:
-            self._unlinked[link] = candidate
-        if not (is_kept and counted.unmet):
-            events.append(_refused(candidate))
+                yield element.author, link, self.links.before(element.author, *header[:3])
 
     def _is_covered(self, author: str, header: Header | None) -> bool:
         """Whether an element was before a barrier already."""
@@ -1241,22 +884,23 @@ class DocumentLog:
         """
         self.base = base
         self.heads = dict(heads)
-        self._claimed = frozenset(head.link for own in heads.values() for head in own)
+        self.links.has_base = True
+        self.links.claimed = frozenset(head.link for own in heads.values() for head in own)
         self.crdt = self.fold_on(base)
         self.counter = self._start_counter = max(base.counter, counter)
 
-    def _set_aside(self, candidate: _Candidate, link: str) -> None:
+    def _set_aside(self, candidate: Candidate, link: str) -> None:
         """Keep an element until its key arrives."""
         self.unreadable.setdefault(link, candidate.element)
         self._count_unread(candidate)
 
-    def _count_unread(self, candidate: _Candidate) -> None:
+    def _count_unread(self, candidate: Candidate) -> None:
         """Count an element that is not folded: whatever is wrong with it, it is not missing."""
         author, header = candidate.element.author, candidate.header
         if not self._is_writer(author):
             return
         if header is not None:
-            if not self.is_counted(author, header.session, header.seq):
+            if not self.revocations.is_counted(author, header.session, header.seq):
                 return
             self.tracker.note(author, header.session, header.seq)
         if candidate.element.data.get("v") != 2:
@@ -1278,10 +922,8 @@ class DocumentLog:
             self._highs.enter(highest)
         if entry.element.ts < self._entered_ts:
             self.is_out_of_order = True
-        if (counted := self._counted.get(entry.author)) is not None:
-            counted.inserted = None
-            # What was refused at its place, and counts where the log has it again.
-            self.is_out_of_order |= counted.is_settled
+        # What was refused at its place may count where the log has it again.
+        self.is_out_of_order |= self.revocations.enter(entry.author)
         self._entered_ts = max(self._entered_ts, entry.element.ts)
         conflict = self.ledger.add(entry)
         if conflict is not None:
@@ -1311,7 +953,7 @@ def ts_of(value: object) -> int:
     return ts if type(ts) is int and 0 <= ts <= TS_MAX else 0
 
 
-def _prevs(part: _Candidate | Strokes) -> Sequence[str | None]:
+def _prevs(part: Candidate | Strokes) -> Sequence[str | None]:
     if isinstance(part, Strokes):
         return part.typing.prevs
     return (None if part.header is None else part.header.prev,)
@@ -1323,18 +965,10 @@ def _read(value: object) -> Element:
     return value if isinstance(value, Element) else read_element(value)
 
 
-def _chain_element(candidate: _Candidate) -> ChainElement:
+def _chain_element(candidate: Candidate) -> ChainElement:
     element, header = candidate.element, candidate.header
     session, seq, prev = ("", 0, None) if header is None else header[:3]
     return ChainElement(element.author, session, seq, prev, candidate.signed, element.signature)
-
-
-def _note_first(found: dict[str, int], element: Element) -> None:
-    found[element.author] = min(found.get(element.author, TS_MAX), element.ts)
-
-
-def _refused(candidate: _Candidate) -> Rejection:
-    return _rejection(candidate.element, _RevokedError().reason, proven=True)
 
 
 def author_of(value: object) -> str | None:

@@ -272,7 +272,7 @@ async def open_document(
             )
             if snapshot is None or not (is_strict and verdict.is_believed):
                 return opening
-            if not opening.log.goes_beyond(snapshot.heads):
+            if not opening.log.revocations.goes_beyond(snapshot.heads):
                 return opening
             snapshot, verdict, events = (
                 snapshot if snapshot.cuts else None,
@@ -333,7 +333,7 @@ async def _trust(
                 readings.append(reading)
             if log.checkpoint == before:
                 break
-        if log.is_starved:
+        if log.revocations.is_starved:
             log = log_from(source, snapshot)
             _, rest = await _both_sides(source, log.checkpoint, after=log.checkpoint)
             log.foresee(rest)
@@ -387,8 +387,8 @@ def folded_with_cuts(
         covered=seqs or {},
         document={**snapshot.document, "state": None if barrier.is_deletion else {}},
         ceiling=judged.counter,
-        without=frozenset(log.without),
-        torn=log.torn(),
+        without=frozenset(log.revocations.without),
+        torn=log.revocations.torn(),
     )
     # What never comes of the revoked is known once all is here that counts of them.
     judged.read(rest)
@@ -467,11 +467,11 @@ def started(log: DocumentLog, snapshot: Snapshot) -> DocumentLog:
     for replica, seq in (snapshot.seqs or {}).items():
         author, _, session = replica.partition(":")
         log.tracker.cover(author, session, seq)
-        log.begin_with(author, session, seq)
+        log.links.begin_with(author, session, seq)
     if snapshot.seqs is None:
         log.tracker.cover_unknown()
     log.covered = dict(snapshot.covered)
-    log.left_out = dict.fromkeys(snapshot.without, 0)
+    log.revocations.left_out = dict.fromkeys(snapshot.without, 0)
     return log
 
 
@@ -494,11 +494,11 @@ async def _derive(
         return Opening(log, None, None, verdict, [], readings, events)
     judged, readings = _read_covered(source.new_log, log, snapshot, covered, rest)
     flaw, lacked = _flaw(log, judged, snapshot), _lacked(log, snapshot)
-    is_unreadable, unlinked = bool(log.unreadable), set(log.unlinked)
+    is_unreadable, unlinked = bool(log.unreadable), set(log.revocations.unlinked)
     above = log.read(rest)
     # What is there where the snapshot does not reach any more was not missing.
     is_lacked = not all(log.tracker.has_all(*session, seq) for session, seq in lacked.items())
-    if is_unreadable or is_lacked or not unlinked.isdisjoint(log.unlinked):
+    if is_unreadable or is_lacked or not unlinked.isdisjoint(log.revocations.unlinked):
         # What is not there cannot be held against the snapshot, nor speak for it.
         verdict, base = SnapshotVerdict.UNVERIFIABLE, snapshot
         readings = [_without_gaps(reading) for reading in readings]

@@ -123,7 +123,7 @@ class Producer(NamedTuple):
         else:
             # What it names above the checkpoint may still be read.
             is_told = snapshot.upto_ts <= checkpoint
-            is_overreaching = is_told and draft.log.goes_beyond(snapshot.heads)
+            is_overreaching = is_told and draft.log.revocations.goes_beyond(snapshot.heads)
         if snapshot.barrier.is_after(draft.barrier):
             raise BarrierMovedError
         if is_overreaching:
@@ -173,8 +173,8 @@ class Producer(NamedTuple):
             note=note,
             is_chained=self.is_chained,
             ceiling=log.counter,
-            without=log.without,
-            torn=log.torn(),
+            without=log.revocations.without,
+            torn=log.revocations.torn(),
         )
         name = find_dropped_name(document)
         if name is not None:
@@ -219,7 +219,7 @@ def obstacles(source: Source, log: DocumentLog, rejected: Iterable[Rejection]) -
         reasons.append(f"{len(log.unreadable)} elements that cannot be opened")
     reasons += [
         f"{len(links)} elements of {author[:8]}…, who was revoked, that count and are not here"
-        for author, links in log.unmet.items()
+        for author, links in log.revocations.unmet.items()
     ]
     reasons += [
         f"a rejected element at ts {each.ts}"

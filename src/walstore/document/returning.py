@@ -32,7 +32,7 @@ async def can_return(source: Source, log: DocumentLog, author: str) -> bool:
     """
     snapshot = await source.stored_snapshot(is_strict=False)
     is_named = snapshot is not None and author in snapshot.without
-    first_ts = log.without.get(author)
+    first_ts = log.revocations.without.get(author)
     if is_named or (snapshot is None and first_ts is not None):
         return await _is_whole(source.transport, source.document_key)
     silent_upto_ts = 0 if snapshot is None else snapshot.silent_upto_ts
@@ -59,7 +59,7 @@ async def _is_left_out(source: Source, log: DocumentLog, author: str, *, upto_ts
         )
     except CheckpointTooOldError:
         return False
-    return author in past.without
+    return author in past.revocations.without
 
 
 async def _is_whole(transport: Transport, document_key: str) -> bool:

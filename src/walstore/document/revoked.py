@@ -27,12 +27,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import attrgetter
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from walstore.canon import content_hash
 from walstore.crdt import COUNTER_MAX, Run, WalCrdt
 from walstore.crdt.counters import Counters
 from walstore.crdt.runs import Insert
+from walstore.document.linked import Before
 from walstore.document.snapshot import Snapshot
 from walstore.signed.roster import Counted, Counts, counts_json, seq_of
 from walstore.wire.envelope import Header
@@ -131,18 +132,6 @@ def inserted_in(runs: Iterable[Run]) -> dict[str, Counters]:
         for offset in range(len(run.values)):
             counters.add(run.replica, run.counter + offset)
     return found
-
-
-class Before(NamedTuple):
-    """What an element goes on from.
-
-    Attributes:
-        link: Its link; None if it is the first of its author.
-        is_here: Whether it was read, or is in what the log starts from, as far as can be told.
-    """
-
-    link: str | None
-    is_here: bool = False
 
 
 class CountedLinks:
