@@ -687,9 +687,10 @@ class DocumentLog:
         """Keep only the newest elements of the log, so many and so large, once it has more.
 
         Half of it is forgotten at a time. What waits for a key, or for what it leads up to, keeps
-        everything after it: it is folded at its place. What waits for somebody revoked keeps all:
-        where it stands is not known yet. What waits for a proof, or for room, is given up with
-        what it was among; if it is vouched for later, it is missed as a gap.
+        everything after it: it is folded at its place. What is missing of somebody revoked keeps
+        all: where it belongs, and what leads up to it, is not known yet. What waits for a proof, or
+        for room, is given up with what it was among; if it is vouched for later, it is missed as a
+        gap.
 
         Returns:
             What was forgotten, in the order of the log.

@@ -52,6 +52,7 @@ from walstore.sealed.encryptor import Encryptor
 from walstore.sealed.outcomes import SealRejectedError, UnreadableError
 from walstore.signed.roster import Counted, seq_of
 from walstore.wire.element import Element
+from walstore.wire.envelope import counters_of
 from walstore.wire.limits import COUNTER_JUMP_MAX, TS_MAX
 
 Posture = Literal["trust", "trust-retain-tail", "re-derive"]
@@ -743,7 +744,8 @@ def _contradicts(
     counter = 0 if is_whole else None
     for entry in tail:
         is_repeated = entry.seq_last <= snapshot.covered.get(entry.replica or "", -1)
-        if entry.ts <= snapshot.barrier.ts or is_repeated:
+        is_early = any(counters_of(run)[0] <= snapshot.crdt.horizon for run in entry.runs)
+        if entry.ts <= snapshot.barrier.ts or is_repeated or is_early:
             # What it inserted may have been removed and let go since.
             continue
         highest = highest_counter(entry.runs)

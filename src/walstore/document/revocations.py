@@ -344,9 +344,10 @@ class Revocations:
 
     @property
     def is_unsettled(self) -> bool:
-        """Whether something waits for what may come of somebody revoked."""
+        """Whether something waits for what may come of somebody revoked, or leads there."""
         return any(
-            counted.is_asked_for and not counted.is_followed for counted in self._counted.values()
+            counted.unmet or (counted.is_asked_for and not counted.is_followed)
+            for counted in self._counted.values()
         )
 
     def waits_in_vain(self, author: str, crdt: WalCrdt) -> set[tuple[int, str]]:
