@@ -897,6 +897,34 @@ async def test_elements_without_sense_are_not_kept_and_stop_nothing(tmp_path: Pa
         assert ben["title"] == "Plans"
 
 
+async def test_what_a_relay_repeats_for_ever_does_not_fill_the_file(tmp_path: Path) -> None:
+    log, path = RiggedLog(), tmp_path / "ben.wal"
+    async with store_of(ADA, log, autocommit_ms=None) as ada:
+        for number in range(20):
+            ada["count"] = number
+            await ada.commit()
+    sizes = []
+    async with store_of(BEN, log, path, autocommit_ms=None) as ben:
+        for _ in range(20):
+            for place in range(250):
+                log.replay(place % 20)
+            await ben.pull()
+            assert ben._replica is not None
+            sizes.append(sum(1 for _ in ben._replica.elements()))
+        ben["seen"] = True
+        await ben.commit()
+    assert max(sizes) < 20 + 1024 + 2 * 250
+    assert len(log.elements) > 5000
+    async with store_of(BEN, log, path, autocommit_ms=None) as ben:
+        # All of it is still here, and in its place.
+        assert ben.view() == {"count": 19, "seen": True}
+        past = await ben.load_history()
+        assert [past.at(version.ts)["count"] for version in past.versions()][:20] == [*range(20)]
+        await ben.pull()
+        assert ben.status.rollback is None
+        assert not ben._replica.has_hole if ben._replica is not None else False
+
+
 async def test_a_store_that_is_read_only_can_be_closed(tmp_path: Path) -> None:
     transport = MemoryTransport()
     async with store_of(ADA, transport, tmp_path / "ada.wal", autocommit_ms=None) as store:

@@ -226,6 +226,13 @@ class LocalFile:
             "DELETE FROM elements WHERE ts <= ? AND author IS NOT ?", (_bounded(upto_ts), kept)
         )
 
+    def drop_repeats(self) -> None:
+        """Let go of elements that are here already under an earlier `ts`, but for the newest."""
+        self._database.execute(
+            "DELETE FROM elements WHERE ts < (SELECT max(ts) FROM elements)"
+            " AND ts NOT IN (SELECT min(ts) FROM elements GROUP BY author, signature)"
+        )
+
     # ── state ──────────────────────────────────────────────────────────────────────────
 
     @property

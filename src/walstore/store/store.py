@@ -85,6 +85,10 @@ _FIRST_OPEN_S = 5.0
 _STATE_ELEMENTS_MAX = 256
 _STATE_SHARE = 8
 
+# Elements that changed nothing and may be read before those are looked for on file that are there
+# already: so many, or the same share. A relay can repeat what there is for ever.
+_REPEATS_MAX = 1024
+
 # How long closing waits for what can still be sent.
 _CLOSE_S = 5.0
 
@@ -168,6 +172,7 @@ class WalStore(StoreEditing):
         # What was folded and not told yet.
         self._folded: list[Change] = []
         self._folded_since_state = 0
+        self._unfolded = 0
         self._hub = Hub(
             CrdtState(lambda: self.document.crdt),
             self._spawn,
@@ -886,7 +891,7 @@ class WalStore(StoreEditing):
             TransportError: The log cannot be read now.
         """
         document = self.document
-        unreadable = document.unreadable
+        unreadable, read = document.unreadable, self.elements_read
         try:
             with self._unless_closed(document):
                 await self._look_first()
@@ -894,8 +899,10 @@ class WalStore(StoreEditing):
                 folded = await document.pull()
             self._other_log = None
             self._folded_since_state += folded
+            self._unfolded += self.elements_read - read - folded
             self._note_outdated()
             self._keep_state_if_due()
+            self._drop_repeats_if_due()
         except OtherLogError as error:
             self._other_log = error
             raise
@@ -1353,6 +1360,12 @@ class WalStore(StoreEditing):
         has_hole = self._replica is not None and self._replica.has_hole
         elements_max = max(_STATE_ELEMENTS_MAX, self.document.history_length // _STATE_SHARE)
         self._keep_state(is_due=has_hole or self._folded_since_state >= elements_max)
+
+    def _drop_repeats_if_due(self) -> None:
+        unfolded_max = max(_REPEATS_MAX, self.document.history_length // _STATE_SHARE)
+        if self._file is not None and self._unfolded >= unfolded_max:
+            self._file.drop_repeats()
+            self._unfolded = 0
 
     def _keep_state(self, *, is_due: bool) -> None:
         if not is_due or self._replica is None or self._file is None:
