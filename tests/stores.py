@@ -57,6 +57,15 @@ async def until_sent(*stores: WalStore) -> None:
                 await store.pull()
 
 
+async def has_looked(store: WalStore) -> None:
+    """Return when nothing is left that a store wants to look at."""
+    await store.pull()
+    while store._lookout._wanted.is_set():
+        await asyncio.sleep(0)
+    async with store.sharing._lock:
+        pass
+
+
 def free_port() -> int:
     """A port that nobody listens on."""
     with socket.socket() as probe:

@@ -59,6 +59,44 @@ def let_in(owner: Home, document: str, guest: Home, *options: str) -> None:
     guest.ok("join", line)
 
 
+@pytest.mark.parametrize("kind", [(), ("--sealed",)])
+def test_a_document_moves_to_another_relay_with_all_who_share_it(
+    ada: Home, bo: Home, relay: str, tmp_path: Path, forker: Forker, kind: tuple[str, ...]
+) -> None:
+    ada.ok("init", "notes", "--relay", relay, *kind)
+    ada.ok("set", "notes", "title", "Picnic", "--sync")
+    let_in(ada, "notes", bo)
+    bo.ok("set", "notes", "more", "bread", "--sync")
+    with relay_of(Home(forker, tmp_path / "elsewhere")) as elsewhere:
+        for who in (ada, bo):
+            moved = who("sync", "notes", "--relay", elsewhere)
+            assert moved.code == 3
+            assert "walstore sync notes --accept-rollback" in moved.err
+            who.ok("sync", "notes", "--accept-rollback")
+        ada.ok("sync", "notes")
+        for who in (ada, bo):
+            assert who.ok("show", "notes", "--json").json == {"title": "Picnic", "more": "bread"}
+
+
+def test_who_joins_behind_a_snapshot_is_told_where_the_past_is(
+    ada: Home, bo: Home, relay: str, tmp_path: Path, forker: Forker
+) -> None:
+    ada.ok("init", "notes", "--relay", relay, "--sealed")
+    ada.ok("set", "notes", "title", "Picnic", "--sync")
+    cy = Home(forker, tmp_path / "cy")
+    let_in(ada, "notes", cy)
+    ada.ok("revoke", "notes", card_of(cy))
+    let_in(ada, "notes", bo)
+    assert "walstore show notes" in bo.ok("log", "notes").err
+
+
+def test_two_commands_at_once_make_one_identity(ada: Home) -> None:
+    running = [ada.start("init", name, "--sealed") for name in ("one", "two")]
+    assert [each.wait() for each in running] == [0, 0]
+    for name in ("one", "two"):
+        ada.ok("set", name, "title", "Picnic")
+
+
 def test_two_people_share_a_document_until_one_is_revoked(ada: Home, bo: Home, relay: str) -> None:
     ada.ok("init", "notes", "--relay", relay)
     done = ada.ok("set", "notes", "body", "Meet at the lake.\n", "--type", "text")

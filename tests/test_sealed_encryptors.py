@@ -322,6 +322,24 @@ def test_older_or_other_keys_are_refused_and_change_nothing(kind: Keyed) -> None
     assert encryptor.open(encryptor.seal(PLAIN, CONTEXT), CONTEXT) == PLAIN
 
 
+def test_keys_that_were_given_up_open_what_they_have_sealed_and_seal_no_more() -> None:
+    ours, theirs = ContentKeys(1, {1: FIRST}), ContentKeys(2, {1: SECOND, 2: FIRST})
+    encryptor = make(NativeEncryptor, ours)
+    before = encryptor.seal(PLAIN, CONTEXT)
+    with pytest.raises(KeyringRefusedError):
+        encryptor.adopt(theirs)
+    encryptor.adopt(theirs.after(ours))
+    assert encryptor.open(before, CONTEXT) == PLAIN
+    with pytest.raises(SealRejectedError):
+        make(NativeEncryptor, theirs).open(before, CONTEXT)
+    after = encryptor.seal(PLAIN, CONTEXT)
+    assert make(NativeEncryptor, theirs).open(after, CONTEXT) == PLAIN
+    # It stays so whatever newer keys come.
+    newer = ContentKeys(3, {1: SECOND, 2: FIRST, 3: bytes(32)}).after(ours)
+    encryptor.adopt(newer)
+    assert encryptor.open(before, CONTEXT) == encryptor.open(after, CONTEXT) == PLAIN
+
+
 def test_a_used_up_key_seals_no_more_but_still_opens() -> None:
     for kind in (StarfishEncryptor, NativeEncryptor):
         budget = SealBudget({key_id(SECOND): SEALS_MAX - 1})

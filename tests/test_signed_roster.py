@@ -98,6 +98,30 @@ def test_each_change_counts_the_version_up_and_nothing_else_does() -> None:
     assert two.without(ANNA, BEN.public_key, counted={"s": 9}, now_ms=NOW_MS) is two
 
 
+def test_of_two_rosters_of_one_version_comes_one_that_gives_nobody_more_than_both() -> None:
+    both = invited(invited(first(), BEN, "write"), CARL, "write", "snapshot")
+    one = both.without(ANNA, BEN.public_key, counted={"s": 3}, now_ms=NOW_MS)
+    other = both.with_member(ANNA, Card.of(CARL), ["read"], counted={"k": 2}, now_ms=NOW_MS + 9)
+    assert one.version == other.version
+    for here, there in ((one, other), (other, one)):
+        merged = here.merged(ANNA, there, now_ms=NOW_MS)
+        assert reread(merged) == merged
+        assert merged.version == one.version + 1
+        assert merged.at_ms > max(one.at_ms, other.at_ms)
+        assert merged.members.keys() == {CARL.public_key}
+        assert not merged.may_write(CARL.public_key)
+        assert merged.revoked == {BEN.public_key: {"s": 3}, CARL.public_key: {"k": 2}}
+
+
+def test_of_two_rosters_of_one_version_all_who_were_invited_are_in_the_next() -> None:
+    one, other = invited(first(), BEN, "write"), invited(first(), CARL, "read")
+    merged = one.merged(ANNA, other, now_ms=NOW_MS)
+    assert merged.may_write(BEN.public_key)
+    assert merged.members.keys() == {BEN.public_key, CARL.public_key}
+    # Two that say the same are followed by another one, too: else both would stay.
+    assert one.merged(ANNA, one, now_ms=NOW_MS).version == one.version + 1
+
+
 def test_the_time_of_a_roster_rises_whatever_the_clock_says() -> None:
     roster = invited(first(), BEN, "write", now_ms=5)
     assert roster.at_ms == NOW_MS + 1

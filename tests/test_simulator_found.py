@@ -12,7 +12,6 @@ from tests.stores import ADA, BEN, KEY, until
 from walstore.document.faults import RollbackDetectedError
 from walstore.document.ports import RawElement
 from walstore.relay import MemoryLog, Relay
-from walstore.sealed.outcomes import KeyringRefusedError
 from walstore.store.store import WalStore
 
 
@@ -71,7 +70,7 @@ async def test_an_owner_whose_file_is_gone_has_the_key_of_before() -> None:
             assert (ada.status.rejected, ada.status.unreadable) == ((), 0)
 
 
-async def test_a_document_that_was_begun_again_offline_does_not_replace_the_keys_of_before(
+async def test_a_document_that_was_begun_again_offline_goes_on_with_the_keys_of_before(
     tmp_path: Path,
 ) -> None:
     async with Relay.serve(MemoryLog()) as relay:
@@ -81,12 +80,14 @@ async def test_a_document_that_was_begun_again_offline_does_not_replace_the_keys
             ada["title"] = "before"
             await ada.flush()
         async with owned(None, tmp_path / "again.wal") as ada:
-            ada["title"] = "again"
+            ada["more"] = "again"
         async with owned(relay, tmp_path / "again.wal") as ada:
             await until([ada], lambda: ada.status.state == "live")
-            with pytest.raises(KeyringRefusedError, match="begun earlier"):
-                await ada.sharing.settle()
+            await ada.sharing.settle()
+            await ada.flush()
+            assert ada.view() == {"title": "before", "more": "again"}
         async with owned(relay) as ada:
             await until([ada], lambda: ada.status.state == "live")
             await ada.pull()
-            assert ada["title"] == "before"
+            assert ada.view() == {"title": "before", "more": "again"}
+            assert (ada.status.rejected, ada.status.unreadable) == ((), 0)

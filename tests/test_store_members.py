@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.relay_clients import eventually
-from tests.stores import ADA, BEN, CAM, KEY, PATIENCE_S, free_port, until
+from tests.stores import ADA, BEN, CAM, KEY, PATIENCE_S, free_port, has_looked, until
 from walstore.canon import parse
 from walstore.document.document import ALLOW_ANY, WalDocument
 from walstore.document.events import NOT_A_WRITER, Event, Rejection, Rollback
@@ -89,15 +89,6 @@ async def two(
     ben = await stack.enter_async_context(WalStore.join(line, identity=BEN, **of_ben))
     await until([ben], lambda: ben.text("note") == "A")
     return ada, ben
-
-
-async def has_looked(store: WalStore) -> None:
-    """Return when nothing is left that a store wants to look at."""
-    await store.pull()
-    while store._lookout._wanted.is_set():
-        await asyncio.sleep(0)
-    async with store.sharing._lock:
-        pass
 
 
 def may_write(store: WalStore, who: Identity) -> bool:
@@ -271,13 +262,25 @@ async def test_what_an_owner_has_flushed_is_never_sealed_with_a_key_that_nobody_
 async def test_nothing_is_sent_that_is_sealed_with_keys_which_the_relay_does_not_take(
     relay: Relay, tmp_path: Path
 ) -> None:
-    path, owner = tmp_path / "again.db", ADA.public_key
+    path, owner = tmp_path / "elsewhere.db", ADA.public_key
+    async with (
+        Relay.serve(MemoryLog()) as elsewhere,
+        WalStore.open(
+            KEY, identity=ADA, relay=elsewhere.url, owner=owner, path=path, is_sealed=True
+        ) as store,
+    ):
+        store["title"] = "sent with other keys"
+        await store.flush()
+        store["title"] = "not sent"
+        store.document.seal()
     async with owned(relay, True) as first:
         first.set_text("note", "A")
         await first.flush()
     begun = len(await elements_of(relay))
-    async with WalStore.open(KEY, identity=ADA, owner=owner, path=path, is_sealed=True) as alone:
-        alone["title"] = "begun again"
+    with LocalFile.open(path, document_key=KEY, author=owner) as file:
+        # As if it were one log: what is looked at here are the keys.
+        file.log_id = None
+        file.marks = None
     async with WalStore.open(
         KEY, identity=ADA, relay=relay.url, owner=owner, path=path, is_sealed=True
     ) as again:

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import NamedTuple
 
 from walstore.cli.documents import KnownDocument
@@ -16,6 +17,7 @@ from walstore.cli.output import many, note, put_json
 from walstore.cli.progress import Progress, watched
 from walstore.cli.waiting import told_if_slow
 from walstore.document.faults import RollbackDetectedError
+from walstore.document.ports import OtherLogError
 from walstore.errors import PeerError, TransportError, UsageError, WalStoreError
 from walstore.store.refused import NotWriterError
 from walstore.store.status import StoreStatus
@@ -180,6 +182,11 @@ async def _settle(document: KnownDocument, store: WalStore) -> None:
         await (sharing.settle() if sharing.is_owner else sharing.refresh())
     except PeerError as error:
         raise NotTheOwnersWordError(document, error) from error
+    except OtherLogError as error:
+        # The store has to meet it, too: it is what `accept_rollback` goes on with.
+        with suppress(WalStoreError):
+            await store.pull()
+        raise _told(document, store.status, error) from error
 
 
 async def _send(document: KnownDocument, store: WalStore) -> None:
@@ -204,7 +211,7 @@ async def _receive(document: KnownDocument, store: WalStore) -> None:
 
 def _told(document: KnownDocument, status: StoreStatus, error: WalStoreError) -> WalStoreError:
     """What to say of a failure: what is behind it, if that is known, and what to do about it."""
-    if status.rollback is not None or isinstance(error, RollbackDetectedError):
+    if status.rollback is not None or isinstance(error, RollbackDetectedError | OtherLogError):
         return RolledBackError(document, status.rollback or str(error))
     if status.refused is not None or isinstance(error, NotWriterError):
         return RefusedError(document, status)

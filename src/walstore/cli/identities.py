@@ -19,7 +19,7 @@ from walstore.cli.output import note
 from walstore.cli.places import checked_name, data_directory, make_private, replace_file
 from walstore.errors import StorageError, UsageError
 from walstore.signed.identity import Identity, SeedError
-from walstore.signed.keyfile import KeyfileExposedError
+from walstore.signed.keyfile import KeyfileExistsError, KeyfileExposedError
 
 SEED_VARIABLE = "WALSTORE_SEED"
 FILE_VARIABLE = "WALSTORE_IDENTITY_FILE"
@@ -111,7 +111,10 @@ def find_or_make_identity(name: str) -> KeptIdentity:
     try:
         return find_identity(name)
     except UnknownIdentityError:
-        made = make_identity(name)
+        try:
+            made = make_identity(name)
+        except IdentityExistsError:
+            return find_identity(name)
     note(f"made the identity {name}, kept in {made.place}")
     return made
 
@@ -142,7 +145,11 @@ def make_identity(
         return KeptIdentity(name, identity, "the keychain")
     path = identity_file(name)
     make_private(path.parent)
-    identity.save(path)
+    try:
+        identity.save(path)
+    except KeyfileExistsError as error:
+        # Another command has made it just now.
+        raise IdentityExistsError(name, path) from error
     return KeptIdentity(name, identity, str(path))
 
 

@@ -45,7 +45,12 @@ async def _log(flags: Namespace) -> int:
         label, _, rest = line.partition(" ")
         put_line(Coloured(label, "yellow"), f" {rest}")
     if not versions:
-        note("nothing was written yet")
+        name = document.name
+        note(
+            "nothing was written yet"
+            if past.is_whole
+            else f"all of it was written before what is here begins; walstore show {name}"
+        )
     tell_unsent(document, sum(version.ts is None for version in past.versions))
     return 0
 

@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 import hmac
+from contextlib import suppress
 from typing import Any
 
 from nacl.bindings import (
@@ -55,7 +56,7 @@ class NativeEncryptor(KeyedEncryptor):
         self._budget.spend(self._keys)
         nonce = draw(self._randomness, NONCE_BYTES)
         sealed = crypto_aead_xchacha20poly1305_ietf_encrypt(
-            text, _aad(context, epoch), nonce, self._sealing_key(epoch)
+            text, _aad(context, epoch), nonce, _sealing_key(self._keys.key(epoch))
         )
         return {"_sealed": encode_base64(nonce + sealed), "_epoch": epoch}
 
@@ -74,16 +75,17 @@ class NativeEncryptor(KeyedEncryptor):
         return read_object(self._open(epoch, body, context))
 
     def _open(self, epoch: int, body: bytes, context: SealContext) -> bytes:
-        key = self._sealing_key(epoch)
-        try:
-            return crypto_aead_xchacha20poly1305_ietf_decrypt(
-                body[NONCE_BYTES:], _aad(context, epoch), body[:NONCE_BYTES], key
-            )
-        except CryptoError as error:
-            raise SealRejectedError from error
+        nonce, sealed, aad = body[:NONCE_BYTES], body[NONCE_BYTES:], _aad(context, epoch)
+        for content_key in self._keys.opening(epoch):
+            with suppress(CryptoError):
+                return crypto_aead_xchacha20poly1305_ietf_decrypt(
+                    sealed, aad, nonce, _sealing_key(content_key)
+                )
+        raise SealRejectedError
 
-    def _sealing_key(self, epoch: int) -> bytes:
-        return hmac.digest(self._keys.key(epoch), _DOMAIN.encode(), "sha256")
+
+def _sealing_key(content_key: bytes) -> bytes:
+    return hmac.digest(content_key, _DOMAIN.encode(), "sha256")
 
 
 def _aad(context: SealContext, epoch: int) -> bytes:

@@ -26,7 +26,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -249,14 +249,44 @@ class Roster:
         revoked = {**self.revoked, key: self.revoked.get(key, counted)}
         return self._succeeded(identity, members, revoked, now_ms)
 
+    def merged(self, identity: Identity, other: Roster, *, now_ms: int) -> Roster:
+        """The roster that follows on two of one version, from two devices of the owner's.
+
+        Nobody is given more than by each of the two that names them.
+
+        Args:
+            identity: The owner.
+            other: The other one.
+            now_ms: The time.
+
+        Raises:
+            RosterTooLargeError: There is no room, though nothing of the revoked counted.
+        """
+        both = (self, other)
+        members: dict[str, Member] = {}
+        for key, member in {**other.members, **self.members}.items():
+            if any(key in each.revoked and key not in each.members for each in both):
+                continue
+            given = [each.members[key].roles for each in both if key in each.members]
+            members[key] = replace(member, roles=frozenset.intersection(*given))
+        revoked = {
+            key: counts
+            for key, counts in {**other.revoked, **self.revoked}.items()
+            if key not in members or Role.WRITE not in members[key].roles
+        }
+        now_ms = max(now_ms, other.at_ms + 1)
+        return self._succeeded(identity, members, revoked, now_ms, is_anew=True)
+
     def _succeeded(
         self,
         identity: Identity,
         members: Mapping[str, Member],
         revoked: Mapping[str, Counts],
         now_ms: int,
+        *,
+        is_anew: bool = False,
     ) -> Roster:
-        if members == self.members and revoked == self.revoked:
+        if members == self.members and revoked == self.revoked and not is_anew:
             return self
         kept = dict(revoked)
         while True:

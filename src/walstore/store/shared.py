@@ -15,7 +15,13 @@ import os
 from contextlib import suppress
 from typing import Any, cast
 
-from walstore.document.ports import GrantStore, RecordStore, StoredRecord, Transport
+from walstore.document.ports import (
+    CheckpointTooOldError,
+    GrantStore,
+    RecordStore,
+    StoredRecord,
+    Transport,
+)
 from walstore.errors import PeerError, TransportError, UsageError
 from walstore.local import LocalFile
 from walstore.sealed.encryptor import Encryptor, PlainEncryptor
@@ -23,7 +29,7 @@ from walstore.sealed.native import NativeEncryptor
 from walstore.signed import Identity
 from walstore.store.replica import NoRelayError
 from walstore.store.sharing import Sharing
-from walstore.store.sharing_state import MemorySlots
+from walstore.store.sharing_state import SLOT, MemorySlots
 
 # How long opening waits for a roster or a key that is not here.
 _FIRST_LOOK_S = 5.0
@@ -55,6 +61,18 @@ class KeysNotKeptError(UsageError):
         )
 
 
+class OtherSealError(UsageError):
+    """A document was opened as another kind than it is: what is written could be read by nobody."""
+
+    def __init__(self, *, is_sealed: bool) -> None:
+        super().__init__(
+            "this document is sealed: open it with `owner=` and `is_sealed=True`"
+            if is_sealed
+            else "this document was begun without a seal, or its keys are lost:"
+            " open it without `is_sealed=True`"
+        )
+
+
 class _NoRecords:
     """Where records would be, if there were a relay."""
 
@@ -65,6 +83,17 @@ class _NoRecords:
         self, document_key: str, name: str, text: str, revision: str | None
     ) -> str:
         raise NoRelayError
+
+
+def check_unshared(file: LocalFile | None) -> None:
+    """Make sure that a file is not that of a sealed document, before it is opened without an owner.
+
+    Raises:
+        OtherSealError: It is.
+    """
+    kept: Any = None if file is None else file.get(SLOT)
+    if isinstance(kept, dict) and kept.get("keyring") is not None:
+        raise OtherSealError(is_sealed=True)
 
 
 async def share(
@@ -100,12 +129,19 @@ async def share(
         relay=relay,
         log_of=(lambda: given.log_of(key)) if hasattr(given, "log_of") else None,
     )
+    if not is_sealed and sharing.keys is not None:
+        raise OtherSealError(is_sealed=True)
     if sharing.is_owner:
         if sharing.membership.roster is None:
             await _look_before(sharing)
+            await _check_seal(sharing, given, is_sealed=is_sealed)
+        elif is_sealed and sharing.keys is None:
+            # An owner's roster and keys begin in one step.
+            raise OtherSealError(is_sealed=False)
         sharing.create()
     elif sharing.membership.roster is None or (is_sealed and sharing.keys is None):
         await _first_look(sharing, is_sealed=is_sealed)
+        await _check_seal(sharing, given, is_sealed=is_sealed)
     return sharing
 
 
@@ -115,6 +151,31 @@ async def _look_before(sharing: Sharing) -> None:
     with suppress(PeerError, TransportError, TimeoutError):
         async with asyncio.timeout(_FIRST_LOOK_S):
             await sharing.refresh()
+
+
+async def _check_seal(sharing: Sharing, transport: Any, *, is_sealed: bool) -> None:
+    """Make sure that what the owner has begun elsewhere was begun as it is opened now."""
+    if transport is None or (is_sealed and sharing.membership.roster is None):
+        return
+    with suppress(TransportError, TimeoutError):
+        async with asyncio.timeout(_FIRST_LOOK_S):
+            if not is_sealed and await sharing.is_sealed_there():
+                raise OtherSealError(is_sealed=True)
+            # A roster is there before the keys are; nothing is written before both are.
+            if (
+                is_sealed
+                and sharing.keys is None
+                and await _has_log(transport, sharing.document_key)
+            ):
+                raise OtherSealError(is_sealed=False)
+
+
+async def _has_log(transport: Transport, key: str) -> bool:
+    """Whether anything was ever written, be it pruned by now."""
+    try:
+        return bool(await transport.pull(key, 0))
+    except CheckpointTooOldError:
+        return True
 
 
 async def _first_look(sharing: Sharing, *, is_sealed: bool) -> None:

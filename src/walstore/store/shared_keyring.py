@@ -26,16 +26,26 @@ from walstore.wire.limits import RECORD_BYTES_MAX
 
 
 class OpenKeyring(NamedTuple):
-    """A keyring and the keys that it gave."""
+    """A keyring and the keys that it gave, and those that were given up for it."""
 
     keyring: dict[str, Any]
     keys: ContentKeys
+    former: tuple[dict[str, Any], ...] = ()
 
     def kept_in(self, state: SharingState) -> SharingState:
         """The state that pins it."""
-        epoch_min = max(state.epoch_min, self.keys.current_epoch)
-        key_ids = {**state.key_ids, **self.keys.key_ids}
-        return replace(state, keyring=self.keyring, epoch_min=epoch_min, key_ids=key_ids)
+        strangers = state.strangers
+        if self.former != state.former and state.owner not in strangers:
+            # What others have sealed was taken for false: it has to be read anew.
+            strangers = (state.owner, *strangers)
+        return replace(
+            state,
+            keyring=self.keyring,
+            epoch_min=max(state.epoch_min, self.keys.current_epoch),
+            key_ids={**state.key_ids, **self.keys.key_ids},
+            former=self.former,
+            strangers=strangers,
+        )
 
 
 class SharedKeyring:
@@ -60,7 +70,11 @@ class SharedKeyring:
         keys = self._open(keyring, state)
         assert isinstance(keyring, dict)
         merged = merge_epochs(keyring, state.keyring, keys)
-        return OpenKeyring(merged, keys if merged is keyring else self._open(merged, state))
+        if merged is not keyring:
+            keys = self._open(merged, state)
+        for former in state.former:
+            keys = keys.after(self._open(former, SharingState(self._owner)))
+        return OpenKeyring(merged, keys, state.former)
 
     def read(self, text: str | None, state: SharingState) -> OpenKeyring:
         """Open what a relay keeps; raises as `opened` does, also if it keeps none."""
@@ -85,7 +99,8 @@ class SharedKeyring:
         """The keyring for exactly these recipients, made of the one that a relay keeps.
 
         What a relay keeps and is not good is replaced by what is known here; if nothing is, it
-        is left alone, for it may hold the only keys there are.
+        is left alone, for it may hold the only keys there are. Keys that were never handed out give
+        way to those of another device of the owner's: from a new key epoch on there is one lineage.
 
         Returns:
             The text that the relay is to keep, and the keyring that is kept here.
@@ -94,7 +109,7 @@ class SharedKeyring:
             KeyringRefusedError: There is one, and no good one is known, or it has other keys.
             RecipientsError: The recipients are not a set.
         """
-        base = self._base(stored, state)
+        base, pinned = self._base(stored, state)
         if base is None:
             keyring = create_keyring(
                 recipients,
@@ -113,37 +128,43 @@ class SharedKeyring:
                 verify=verify_bytes,
                 now_s=now_ms // 1000,
                 randomness=self._randomness,
-                is_rotating=is_rotating,
+                # What waits to be sent is sealed anew only in a new key epoch.
+                is_rotating=is_rotating or pinned is not state,
             )
-        return fit_keyring(keyring, RECORD_BYTES_MAX), self.opened(keyring, state)
+        return fit_keyring(keyring, RECORD_BYTES_MAX), self.opened(keyring, pinned)
 
-    def _base(self, stored: str | None, state: SharingState) -> OpenKeyring | None:
+    def _base(
+        self, stored: str | None, state: SharingState
+    ) -> tuple[OpenKeyring | None, SharingState]:
+        """The keyring to go on from, and what is pinned of it."""
         if stored is None and state.keyring is None:
-            return None
+            return None, state
         try:
-            return self.read(stored, state)
+            return self.read(stored, state), state
         except KeyringRefusedError:
             if state.keyring is None:
                 raise
             known = self.opened(state.keyring, state)
-            self._check_lineage(stored, known.keys)
-            return known
+            if not self._is_other(stored, known.keys):
+                return known, state
+            if not state.is_handed_out:
+                pinned = state.giving_up_keyring()
+                return self.read(stored, pinned), pinned
+            raise KeyringRefusedError(
+                "the relay has one with other keys, of the same document begun earlier; open it"
+                " without the file that is here, while the relay can be reached"
+            ) from None
 
-    def _check_lineage(self, stored: str | None, known: ContentKeys) -> None:
-        """Never replace a keyring of the owner's own that gives other keys than those known here.
-
-        It is there if the document was begun again, without a file and without a network.
+    def _is_other(self, stored: str | None, known: ContentKeys) -> bool:
+        """Whether there is a keyring of the owner's own that gives other keys than those known
+        here: the document was begun twice, without a network.
         """
         try:
             begun = self.read(stored, SharingState(self._owner)).keys
         except KeyringRefusedError:
-            return
+            return False
         shared = begun.key_ids.keys() & known.key_ids.keys()
-        if any(begun.key_ids[epoch] != known.key_ids[epoch] for epoch in shared):
-            raise KeyringRefusedError(
-                "the relay has one with other keys, of the same document begun earlier; open it"
-                " without the file that is here, while the relay can be reached"
-            )
+        return any(begun.key_ids[epoch] != known.key_ids[epoch] for epoch in shared)
 
     def _open(self, keyring: object, state: SharingState) -> ContentKeys:
         return open_keyring(

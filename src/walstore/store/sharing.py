@@ -34,7 +34,9 @@ import anyio
 from walstore.document.ports import GrantStore, RecordStore
 from walstore.errors import PeerError, TransportError, UsageError
 from walstore.local import LocalFileClosedError
+from walstore.net.faults import RelayRefusalError
 from walstore.sealed.keys import ContentKeys
+from walstore.sealed.outcomes import KeyringRefusedError
 from walstore.sealed.randomness import Randomness
 from walstore.signed.card import Card
 from walstore.signed.identity import Identity
@@ -46,8 +48,9 @@ from walstore.store.replica import NoRelayError
 from walstore.store.shared_keyring import OpenKeyring
 from walstore.store.sharing_document import Attached, SharedDocument
 from walstore.store.sharing_known import Adopting, Known
-from walstore.store.sharing_state import Slots
+from walstore.store.sharing_state import MemorySlots, SharingState, Slots
 from walstore.store.sharing_steps import KEYRING, ROSTER, Steps
+from walstore.wire.frames import Code
 
 
 class NotOwnerError(UsageError):
@@ -158,6 +161,7 @@ class Sharing:
         self._lock = anyio.Lock()
         self._outdated_ts = 0
         self._unkept: PeerError | TransportError | None = None
+        self._is_on_file = not isinstance(slots, MemorySlots)
         self._known = Known(
             document_key,
             identity=identity,
@@ -183,6 +187,11 @@ class Sharing:
     def listen(self, on_members: Callable[[], None]) -> None:
         """Have a function called whenever another roster counts."""
         self._known.on_members = on_members
+
+    @property
+    def document_key(self) -> str:
+        """The document."""
+        return self._known.document_key
 
     @property
     def membership(self) -> Membership:
@@ -354,6 +363,7 @@ class Sharing:
             counted: Counts = {}
             if "write" not in wanted and self.membership.may_write(found.public_key):
                 counted = await self._attached.counted(found.public_key)
+            self._tell_again(found.public_key)
             await self._steps.carry_out(
                 lambda roster: roster.with_member(
                     self._known.identity, found, wanted, counted=counted, now_ms=self._now_ms()
@@ -382,6 +392,7 @@ class Sharing:
         self._check_owner()
         async with self._turn():
             counted = await self._attached.counted(key)
+            self._tell_again(key)
             await self._steps.carry_out(
                 lambda roster: roster.without(
                     self._known.identity, key, counted=counted, now_ms=self._now_ms()
@@ -411,10 +422,28 @@ class Sharing:
             async with self._turn():
                 await self._steps.publish(lambda roster: roster)
         except (PeerError, TransportError) as error:
-            # Where there is no place for records at all, keys are handed out in some other way.
-            if self._is_sealed and not isinstance(error, NoRelayError):
+            if self._is_sealed and not await self._may_do_without(error):
                 self._unkept = error
             raise
+
+    async def is_sealed_there(self) -> bool:
+        """Whether the relay keeps keys of this document that the owner has given to this identity.
+
+        Raises:
+            TransportError: They cannot be read now.
+        """
+        stored = await self._records.read_record(self._known.document_key, KEYRING)
+        try:
+            anew = SharingState(self.membership.owner)
+            self._known.keyring.read(None if stored is None else stored.text, anew)
+        except KeyringRefusedError:
+            return False
+        return True
+
+    @property
+    def is_unkept(self) -> bool:
+        """Whether the relay did not take the owner's keyring when `prepare` was called."""
+        return self._unkept is not None
 
     def check_kept(self) -> None:
         """Make sure that what is sealed now can be opened by more than this process.
@@ -495,6 +524,17 @@ class Sharing:
         opened = known.keyring.read(None if stored is None else stored.text, known.state)
         if opened.keyring != known.state.keyring:
             known.adopt_keyring(opened)
+
+    async def _may_do_without(self, error: PeerError | TransportError) -> bool:
+        """Whether it is enough that the keys are here: there is no place for them elsewhere."""
+        is_refused = isinstance(error, RelayRefusalError) and error.code is Code.RESTRICTED
+        if is_refused and self._is_on_file:
+            return not await self.is_sealed_there()
+        return isinstance(error, NoRelayError)
+
+    def _tell_again(self, key: str) -> None:
+        """Tell the relay the roles of somebody, though it was told: it may have been put back."""
+        self._known.keep(self._known.state.without_grant(key))
 
     def _check_owner(self) -> None:
         if not self.is_owner:

@@ -183,7 +183,10 @@ class Attached:
             return
         roster, keys = self._read_with
         is_other = known.membership.roster is not roster
-        if self._is_behind or (is_other and self._is_affected(document, roster)):
+        is_given_up = (
+            keys is not None and known.keys is not None and keys.former != known.keys.former
+        )
+        if self._is_behind or is_given_up or (is_other and self._is_affected(document, roster)):
             with suppress(RejectedElementsError, SequenceGapError):
                 await document.reread()
             self._is_read_anew = self.is_state_due = True

@@ -115,7 +115,8 @@ class Known:
         """Seal with the keys of a keyring from now on."""
         # Who is added later has no key of earlier epochs.
         is_due = self.state.is_snapshot_due or (self.is_owner and opened.keys.current_epoch > 1)
-        self.keep(replace(opened.kept_in(self.state), is_snapshot_due=is_due))
+        kept = opened.kept_in(self.state)
+        self.keep(replace(kept, is_snapshot_due=is_due, is_handed_out=True))
         self.use(opened)
 
     def use(self, opened: OpenKeyring | None) -> None:

@@ -68,6 +68,10 @@ class SharingState:
         is_snapshot_due: Whether a snapshot has to be sealed anew.
         strangers: Whose elements were passed over by the state on file, as far as there is room.
         followed: The version of the roster that the document was read with; 0 if it was not yet.
+        is_handed_out: Whether a relay had the keyring: until then nobody was sent anything that is
+            sealed with its keys.
+        former: Keyrings that were given up for that of another device before they were handed out:
+            what is here may be sealed with their keys.
     """
 
     owner: str
@@ -79,6 +83,8 @@ class SharingState:
     is_snapshot_due: bool = False
     strangers: tuple[str, ...] = ()
     followed: int = 0
+    is_handed_out: bool = False
+    former: tuple[dict[str, Any], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The value of the slot."""
@@ -93,11 +99,24 @@ class SharingState:
             "is_snapshot_due": self.is_snapshot_due,
             "strangers": list(self.strangers),
             "followed": self.followed,
+            "is_handed_out": self.is_handed_out,
+            "former": list(self.former),
         }
 
     def with_grant(self, key: str, roles: tuple[str, ...]) -> SharingState:
         """The same after the relay has acknowledged the roles of a key."""
         return replace(self, granted={**self.granted, key: roles})
+
+    def giving_up_keyring(self) -> SharingState:
+        """The same before there was a keyring; what the one there is has sealed can be opened."""
+        given_up = () if self.keyring is None else (self.keyring,)
+        return replace(self, keyring=None, epoch_min=0, key_ids={}, former=self.former + given_up)
+
+    def without_grant(self, key: str) -> SharingState:
+        """The same with the roles of a key to be told to the relay once more."""
+        return replace(
+            self, granted={each: self.granted[each] for each in self.granted.keys() - {key}}
+        )
 
 
 def load_state(slots: Slots) -> SharingState | None:
@@ -128,6 +147,8 @@ def _read(value: Any) -> SharingState:
         is_snapshot_due=_of(bool, value["is_snapshot_due"]),
         strangers=tuple(_of(str, key) for key in value.get("strangers", [])),
         followed=_of(int, value.get("followed", 0)),
+        is_handed_out=_of(bool, value.get("is_handed_out", True)),
+        former=tuple(_of(dict, each) for each in value.get("former", [])),
     )
 
 

@@ -22,7 +22,7 @@ from walstore.document.ports import GrantStore, RecordConflictError, RecordStore
 from walstore.net.faults import RelayRefusalError
 from walstore.sealed.encryptor import is_outdated
 from walstore.signed.grant import sign_grant
-from walstore.signed.roster import Roster, RosterRefusedError, new_roster
+from walstore.signed.roster import Roster, RosterRefusedError, new_roster, read_roster
 from walstore.store.shared_keyring import OpenKeyring
 from walstore.store.sharing_document import Attached
 from walstore.store.sharing_known import Known, names_in, recipients
@@ -115,6 +115,9 @@ class Steps:
         for _ in range(_ATTEMPTS_MAX):
             stored = await self._records.read_record(self._known.document_key, ROSTER)
             base = self._base(stored)
+            if stored is None or stored.text != self._known.state.roster:
+                # The relay was put back, or is another one: what it was told is not known either.
+                self._known.keep(replace(self._known.state, granted={}))
             if check is not None:
                 await check(base)
             roster = change(base)
@@ -132,7 +135,19 @@ class Steps:
             except RosterRefusedError:
                 if known is None:
                     raise
+                other = self._owners(stored)
+                if other is not None and other.version == known.version:
+                    # Two devices have signed one each, and would replace each other's for ever.
+                    return known.merged(self._known.identity, other, now_ms=self._now_ms())
         return self.new_roster() if known is None else known
+
+    def _owners(self, stored: StoredRecord) -> Roster | None:
+        """The roster that a relay has, if it is the owner's at all."""
+        document, owner = self._known.document_key, self._known.membership.owner
+        try:
+            return read_roster(stored.text, document=document, owner=owner)
+        except RosterRefusedError:
+            return None
 
     async def _write_keyring(self, *, is_rotating: bool) -> None:
         known = self._known
@@ -143,7 +158,7 @@ class Steps:
             former = None if stored is None else stored.text
             text, opened = self.settled(former, known.state, roster, is_rotating=is_rotating)
             if await self._write(KEYRING, text, stored):
-                if opened.keyring != known.state.keyring:
+                if opened.keyring != known.state.keyring or not known.state.is_handed_out:
                     known.adopt_keyring(opened)
                 return
         raise RecordConflictError

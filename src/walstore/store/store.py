@@ -48,7 +48,7 @@ from walstore.store.refused import Refused, all_refused
 from walstore.store.replica import NoRelayError, NotLookedError, Replica
 from walstore.store.rolled_back import AcceptedRollback, accept_rollback, meant
 from walstore.store.selectors import Selector, SelectorView, Tracker, select
-from walstore.store.shared import NotSharedError, encryptor_of, share
+from walstore.store.shared import NotSharedError, check_unshared, encryptor_of, share
 from walstore.store.sharing import Person, Sharing
 from walstore.store.shelf import Shelf
 from walstore.store.status import GAPS_MAX, State, StoreStatus
@@ -355,6 +355,11 @@ class WalStore(StoreEditing):
             self._file = LocalFile.open(self._path, document_key=self.key, author=author)
             self._stack.callback(self._file.close)
         self._transport, self._snapshots = await self._connect()
+        # One that is handed over may tell, too, when its connection is another one.
+        on_status = getattr(self._transport, "on_status", None)
+        if on_status is not None:
+            self._was_live = self._network_state == "live"
+            self._stack.callback(on_status(lambda _: self._network_changed()).close)
         self._replica = Replica(
             file=self._file, transport=self._transport, snapshots=self._snapshots
         )
@@ -363,8 +368,8 @@ class WalStore(StoreEditing):
         self._refusals = Refusals(self._file, document_key=self.key, author=own)
         document = self._new_document(self._replica, self._refusals.shelf)
         await self._read(document, self._replica)
-        # A transport that is handed over does not say when it is worth trying again.
-        self._refusals.attach(document, is_recalled=isinstance(self._relay, str))
+        # Not every transport that is handed over says when it is worth trying again.
+        self._refusals.attach(document, is_recalled=hasattr(self._transport, "on_status"))
         self._document = document
         if self._sharing is not None:
             keyed = self._encryptor if isinstance(self._encryptor, NativeEncryptor) else None
@@ -379,16 +384,14 @@ class WalStore(StoreEditing):
         self._start()
 
     async def _connect(self) -> tuple[Transport | None, SnapshotStore | None]:
-        relay = self._relay
-        if isinstance(relay, str):
+        transport, snapshots = self._relay, self._given_snapshots
+        if isinstance(transport, str):
             log_id = None if self._file is None else self._file.log_id
             logs = {} if log_id is None else {self.key: log_id}
-            socket = net.WebSocketTransport(relay, identity=self.identity, logs=logs)
-            await self._stack.enter_async_context(socket)
-            status = socket.on_status(lambda _: self._network_changed())
-            self._stack.callback(status.close)
-            return socket, self._given_snapshots or socket
-        return relay, self._given_snapshots
+            socket = net.WebSocketTransport(transport, identity=self.identity, logs=logs)
+            transport = await self._stack.enter_async_context(socket)
+            snapshots = snapshots or socket
+        return transport, snapshots
 
     def _new_document(self, replica: Replica, shelf: Shelf) -> WalDocument:
         session = secrets.token_hex(16)
@@ -490,6 +493,7 @@ class WalStore(StoreEditing):
     async def _share(self) -> None:
         """Learn who counts, and what the document is sealed with."""
         if self._owner is None:
+            check_unshared(self._file)
             return
         sharing = self._sharing = await share(
             self.key,
@@ -849,6 +853,9 @@ class WalStore(StoreEditing):
                 return await document.commit()
 
     async def _look_before_sending(self, document: WalDocument) -> None:
+        if self._sharing is not None and self._sharing.is_unkept:
+            # What kept it from being stored may have passed, or was settled meanwhile.
+            self._lookout.doubt()
         try:
             await self._look_first()
             if self._sharing is not None:
