@@ -10,7 +10,7 @@ from walstore.testing.simulator.campaign import Failure, IdleError, run_campaign
 from walstore.testing.simulator.running import LEVELS, simulate
 from walstore.testing.simulator.scenario import Selection
 
-# Seeds of a level when nothing else is said: what continuous integration runs.
+# Seeds of a level when nothing else is said.
 SEEDS = {"document": 2000, "fleet": 150}
 
 
