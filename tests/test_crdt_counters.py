@@ -43,15 +43,17 @@ def folded(rng: random.Random) -> NodeSequence:
     return sequence
 
 
-@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 20))))
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 20), st.integers(1, 6))))
 def test_the_last_below_is_that_of_all_counters_that_were_entered(
-    entered: list[tuple[str, int]],
+    entered: list[tuple[str, int, int]],
 ) -> None:
     counters = Counters()
-    for size, (replica, counter) in enumerate(entered, 1):
-        counters.add(replica, counter)
-        mine = {each for owner, each in entered[:size] if owner == replica}
-        for asked in range(22):
+    by_replica: dict[str, set[int]] = {"a": set(), "b": set()}
+    for replica, counter, size in entered:
+        counters.add(replica, counter, size)
+        mine = by_replica[replica]
+        mine.update(range(counter, counter + size))
+        for asked in range(28):
             below = [each for each in mine if each < asked]
             assert counters.last_below(replica, asked) == max(below, default=0)
     assert counters.last_below("c", 20) == 0

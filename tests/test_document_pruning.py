@@ -60,6 +60,8 @@ from walstore.signed.roster import Counts
 from walstore.wire.limits import COUNTER_JUMP_MAX
 
 POSTURES = ["trust", "trust-retain-tail", "re-derive"]
+
+BOBS = f"{BOB.public_key}:s"
 every_posture = pytest.mark.parametrize("posture", POSTURES)
 every_wire = pytest.mark.parametrize("wire", ["packed", "starfish"])
 
@@ -1009,6 +1011,40 @@ async def test_what_comes_after_a_seq_from_before_a_barrier_is_held_against_a_sn
     assert reader.snapshot_verdict is SnapshotVerdict.VERIFIED
     assert (reader.field("title"), reader.field("two")) == ("later", None)
     assert state_of(reader) == state_of(alice)
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+@pytest.mark.parametrize(
+    "runs",
+    [
+        [
+            [Remove("body", BOBS, 2, BOBS, 1)],
+            [Insert("body", BOBS, 1, "", 0, "BC")],
+        ],
+        [
+            [Insert("body", BOBS, 1, "", 0, "BC")],
+            [Remove("body", BOBS, 3, BOBS, 5, 3)],
+            [Insert("body", BOBS, 4, BOBS, 2, "DEF")],
+        ],
+    ],
+)
+async def test_what_is_removed_before_it_comes_makes_no_snapshot_false_after_a_cut(
+    runs: list[list[Run]], is_deleted: bool
+) -> None:
+    log, snapshots = RiggedLog(), RiggedSnapshots()
+    put_in(log, write_packed(ALICE, [Set("title", f"{ALICE.public_key}:s", 1, "gone")]))
+    producer = await opened(log, ALICE, snapshot_store=snapshots)
+    await (producer.delete_document() if is_deleted else producer.snapshot(collect={}))
+    prev = None
+    for seq, each in enumerate(runs, start=1):
+        put_in(log, element := write_packed(BOB, each, seq=seq, prev=prev))
+        prev = link_of(element)
+    producer = await opened(log, ALICE, snapshot_store=snapshots, on_author_error="skip")
+    await producer.snapshot()
+    for posture in POSTURES:
+        reader = await opened(log, CAROL, snapshot_store=snapshots, posture=posture)
+        assert reader.snapshot_verdict.is_believed, posture
+        assert state_of(reader) == state_of(producer)
 
 
 @pytest.mark.parametrize("how", ["collected", "deleted"])

@@ -44,7 +44,6 @@ from walstore.document.faults import (
 )
 from walstore.document.ledger import Entry, Highs
 from walstore.document.log import UNPROVEN_MAX, DocumentLog
-from walstore.document.opening import Marks
 from walstore.document.ports import LogBehindError
 from walstore.document.revoked import (
     TWINS_WAITING_MAX,
@@ -878,22 +877,6 @@ async def test_a_gap_of_a_peer_without_sessions_keeps_nobody_from_a_peers_snapsh
     document, _ = await reading(log, await counts_of(log), snapshot_store=snapshots)
     assert document.snapshot_verdict is SnapshotVerdict.TRUSTED
     assert document.text("body") == "ab"
-
-
-@pytest.mark.parametrize("is_cut", [False, True])
-async def test_an_older_snapshot_is_a_roll_back_though_it_covers_more_than_counts(
-    is_cut: bool,
-) -> None:
-    log, snapshots = logged(abc()), RiggedSnapshots()
-    counts = await counts_of(logged(abc()[:2]))
-    producer = await opened(log, ALICE, snapshot_store=snapshots)
-    await producer.snapshot(collect={} if is_cut else None)
-    known: dict[str, Any] = {"revoked": {BOB.public_key: counts}.get, "on_author_error": "skip"}
-    known["snapshot_store"], upto_ts = snapshots, snapshots.writes[-1]["uptoTs"]
-    with pytest.raises(RollbackDetectedError, match="the snapshot is older"):
-        await opened(log, CAROL, marks=Marks(0, upto_ts + 1), **known)
-    there = await opened(log, CAROL, marks=Marks(0, upto_ts), **known)
-    assert (there.text("body"), there.snapshot_verdict) == ("ab", SnapshotVerdict.NONE)
 
 
 async def test_a_barrier_below_which_nothing_counts_can_be_carried_on() -> None:

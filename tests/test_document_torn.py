@@ -99,12 +99,13 @@ async def counts_of_skipping(log: RiggedLog) -> Counts:
 
 
 @pytest.mark.parametrize("is_named_first", [False, True])
-async def test_what_was_rejected_for_its_counter_never_counts_of_the_revoked(
+async def test_an_element_that_is_rejected_at_its_place_counts_where_a_relay_repeats_it(
     is_named_first: bool,
 ) -> None:
     top = COUNTER_JUMP_MAX + 9
     far = write_packed(BOB, [Insert("body", BOBS, top, "", 0, "X")])
-    second = write_packed(BOB, [Insert("body", BOBS, 5, "", 0, "b")], seq=2, prev=link_of(far))
+    run = Insert("body", BOBS, 5, BOBS, top, "b")
+    second = write_packed(BOB, [run], seq=2, prev=link_of(far))
     counts = await counts_of_skipping(logged([far, second]))
     high = Set("high", f"{ALICE.public_key}:k", COUNTER_JUMP_MAX - 9, 1)
     alices = write_packed(ALICE, [high], session="k")
@@ -116,50 +117,8 @@ async def test_what_was_rejected_for_its_counter_never_counts_of_the_revoked(
         put_in(live_log, element)
         await there.pull()
     documents = [there, *await readers(log, counts)]
-    assert there.text("body") == "b"
-    assert there.detected_gaps() == []
+    assert there.text("body") == "Xb"
     assert_agree(documents)
-
-
-@pytest.mark.parametrize("begins", ["at the beginning", "anew", "at a snapshot", "at a deletion"])
-async def test_what_was_rejected_and_is_repeated_above_a_snapshot_moves_nothing(
-    begins: str,
-) -> None:
-    """Others have gone on below the snapshot as if it never came."""
-    log, snapshots, known = RiggedLog(), RiggedSnapshots(), dict[str, Counts]()
-    options: dict[str, Any] = {"snapshot_store": snapshots, "on_author_error": "skip"}
-    options["revoked"] = known.get
-    first = typed("a", 1, seq=1, prev=None)
-    if begins == "at a deletion":
-        put_in(log, typed("gone", 1, seq=1, prev=None, session="t"))
-        await (await opened(log, ALICE, **options)).delete_document()
-    far_run = Insert("body", BOBS, COUNTER_JUMP_MAX + 9, BOBS, 1, "X")
-    far = write_packed(BOB, [far_run], seq=2, prev=link_of(first))
-    last = typed("b", 2, seq=3, prev=link_of(far))
-    # Carol was shown it without anything before it, and wrote on.
-    named = Insert("body", f"{CAROL.public_key}:c", 5, BOBS, far_run.counter, "c")
-    beside = Insert("body", f"{ALICE.public_key}:k", 3, BOBS, 1, "d")
-    alices = write_packed(ALICE, [beside], session="k")
-    for element in [first, far, last, write_packed(CAROL, [named], session="c"), alices]:
-        put_in(log, element)
-    far_place = next(n for n, each in enumerate(log.elements) if link_of(each) == link_of(far))
-    alice = await opened(log, ALICE, **options)
-    if begins == "at a snapshot":
-        await alice.snapshot(over_gaps=True)
-    if begins != "at the beginning":
-        alice = await opened(log, ALICE, history_max=1 if begins == "anew" else None, **options)
-        await alice.pull()
-    known[BOB.public_key] = await alice.recount(BOB.public_key)
-    await alice.reread()
-    await alice.snapshot()
-    high = Set("high", f"{ALICE.public_key}:k", COUNTER_JUMP_MAX - 9, 1)
-    put_in(log, write_packed(ALICE, [high], session="k", seq=2, prev=link_of(alices)))
-    log.replay(far_place)
-    await alice.pull()
-    documents = [alice, *await readers(log, known[BOB.public_key], snapshots)]
-    assert sorted(alice.text("body")) == [*"abcd"]
-    assert_agree(documents)
-    assert SnapshotVerdict.MISMATCH not in {each.snapshot_verdict for each in documents}
 
 
 async def test_a_fork_below_what_a_snapshot_counts_is_seen_in_the_next_one() -> None:

@@ -793,6 +793,44 @@ async def test_nobody_comes_back_of_whom_something_was_deleted_that_did_not_coun
 
 
 @sealed_or_not
+async def test_who_has_nothing_left_behind_comes_back_though_they_wrote_on_after_a_deletion(
+    enter: Enter, is_sealed: bool
+) -> None:
+    anna, ben = await two(enter, is_sealed)
+    await ben.write("b")
+    await anna.read()
+    await anna.document.delete_document()
+    assert await ben.document.adopt_barrier()
+    await ben.write("c")
+    assert await anna.read() == "c"
+    await anna.sharing.revoke(BEN.public_key)
+    assert await anna.read() == "c"
+    other = await Desk(ANNA, await enter(ANNA), is_sealed=is_sealed, slots=anna.slots).sit_down()
+    for each in (anna, other):
+        await each.sharing.invite(Card.of(BEN))
+        await each.sharing.revoke(BEN.public_key)
+
+
+@pytest.mark.parametrize("roles", [["read"], None])
+async def test_who_wrote_before_they_might_is_no_writer_behind_a_deletion(
+    enter: Enter, roles: list[str] | None
+) -> None:
+    anna = await Desk(ANNA, await enter(ANNA), is_sealed=False).sit_down()
+    await anna.write("A")
+    if roles is not None:
+        await anna.sharing.invite(Card.of(BEN), roles)
+    ben = Desk(BEN, await enter(BEN), is_sealed=False)
+    ben = await (ben.open() if roles is None else ben.sit_down())
+    await ben.write("b")
+    await anna.read()
+    await anna.document.delete_document()
+    await assert_stays_out(anna)
+    other = await Desk(ANNA, await enter(ANNA), is_sealed=False).sit_down()
+    # It has begun with the deletion.
+    await assert_stays_out(other)
+
+
+@sealed_or_not
 async def test_who_has_something_behind_a_deletion_comes_back_once_a_snapshot_says_so(
     enter: Enter, is_sealed: bool
 ) -> None:

@@ -20,24 +20,17 @@ class Counters:
         self._starts: dict[str, list[int]] = {}
         self._ends: dict[str, list[int]] = {}
 
-    def add(self, replica: str, counter: int) -> None:
-        """Enter a counter, which may be here."""
+    def add(self, replica: str, counter: int, size: int = 1) -> None:
+        """Enter counters in a row, of which any may be here."""
         starts = self._starts.setdefault(replica, [])
         ends = self._ends.setdefault(replica, [])
-        place = bisect_right(starts, counter)
-        if place and counter < ends[place - 1]:
-            return
-        is_behind = place > 0 and ends[place - 1] == counter
-        is_before = place < len(starts) and starts[place] == counter + 1
-        if is_behind and is_before:
-            del ends[place - 1], starts[place]
-        elif is_behind:
-            ends[place - 1] = counter + 1
-        elif is_before:
-            starts[place] = counter
-        else:
-            starts.insert(place, counter)
-            ends.insert(place, counter + 1)
+        end = counter + size
+        # Those that they overlap, or touch, become one with them.
+        low, high = bisect_left(ends, counter), bisect_right(starts, end)
+        if low < high:
+            counter, end = min(counter, starts[low]), max(end, ends[high - 1])
+        starts[low:high] = [counter]
+        ends[low:high] = [end]
 
     def last_below(self, replica: str, counter: int) -> int:
         """The highest counter of a replica below another one, else 0."""

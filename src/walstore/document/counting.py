@@ -3,8 +3,6 @@
 - Links are told of those elements that no other goes on from: they lead back to all the rest.
 - Where something is missing that they should lead back to, or where they pass a seq over, all ends
   are told, and where the chain is torn: nobody must wait for what its author may have made up.
-- It is torn, too, at what was rejected for its counter. Where a relay repeats that, there may be
-  room for it; but by then others have gone on as if it never came.
 - Where links are not known, because a peer's snapshot names none, the seqs have to do.
 - What a log starts from could be anything: whether all of it counts is not for sure. So who counts
   looks at everything that the author has in the log, from its beginning, as far as there is one.
@@ -12,21 +10,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Mapping
 from types import MappingProxyType
 
 from walstore.document.log import DocumentLog, author_of, ts_of
 from walstore.document.opening import Source
 from walstore.document.ports import CheckpointTooOldError, pulling_elsewhere
 from walstore.document.revoked import CountedLinks
-from walstore.document.snapshot import Cut
 from walstore.document.stranded import missing_upto
 from walstore.signed.roster import Counted, Torn, seq_of
-from walstore.wire.limits import COUNTER_JUMP_MAX
 
 
 async def counted_anew(
-    source: Source, author: str, here: DocumentLog, barrier: Cut
+    source: Source, author: str, here: DocumentLog, *, barrier_ts: int
 ) -> dict[str, int | Counted] | None:
     """What a log holds of an author, from its beginning, as a roster says that it counts; None if
     the beginning is gone, or something that was read is withheld.
@@ -35,7 +32,7 @@ async def counted_anew(
         source: Where the document is.
         author: The author.
         here: The log as it was read, from a snapshot.
-        barrier: Where that has let go of something last.
+        barrier_ts: Where that has let go of something last.
 
     Raises:
         TransportError: It cannot be read now.
@@ -44,8 +41,7 @@ async def counted_anew(
     # Nothing is too far above what others wrote.
     log.counter = here.counter
     try:
-        await read_anew(source, log, here, barrier, lambda each: author_of(each) == author)
-        too_far = await _too_far(source, log, author, here, barrier)
+        await read_anew(source, log, author, here, barrier_ts=barrier_ts)
     except CheckpointTooOldError:
         return None
     if _lacks(log, author, here):
@@ -54,34 +50,30 @@ async def counted_anew(
         session or "": seq for writer, session, seq in log.tracker.sessions() if writer == author
     }
     known = here.crdt.inserted_by(author)
-    return counted_by(log, author, seqs, too_far, are_heads_known=True, known=known)
+    return counted_by(log, author, seqs, are_heads_known=True, known=known)
 
 
 async def read_anew(
-    source: Source,
-    log: DocumentLog,
-    here: DocumentLog,
-    barrier: Cut,
-    is_read: Callable[[object], bool],
+    source: Source, log: DocumentLog, author: str, here: DocumentLog, *, barrier_ts: int
 ) -> None:
-    """Read elements of a log from where it stands to its end.
+    """Read what an author has written, from the log's beginning to its end.
 
     Args:
         source: Where the document is.
-        log: The log, as far as it was read.
-        here: The same as it was read from a snapshot.
-        barrier: Where that has let go of something last.
-        is_read: Whether to read an element.
+        log: What it is read into.
+        author: The author.
+        here: The log as it was read, from a snapshot.
+        barrier_ts: Where that has let go of something last.
 
     Raises:
-        CheckpointTooOldError: What comes next is gone.
+        CheckpointTooOldError: The beginning is gone.
         TransportError: It cannot be read now.
     """
-    pull, checkpoint = pulling_elsewhere(source.transport), log.checkpoint
+    pull, checkpoint = pulling_elsewhere(source.transport), 0
     while page := await pull(source.document_key, checkpoint):
-        read = [element for element in page if is_read(element)]
-        log.read([element for element in read if ts_of(element) <= barrier.ts])
-        above = [element for element in read if ts_of(element) > barrier.ts]
+        own = [element for element in page if author_of(element) == author]
+        log.read([element for element in own if ts_of(element) <= barrier_ts])
+        above = [element for element in own if ts_of(element) > barrier_ts]
         if above:
             # What comes again after a barrier is passed over by all who read on from there.
             log.covered = here.covered
@@ -90,29 +82,6 @@ async def read_anew(
         if newest <= checkpoint:
             return
         checkpoint = newest
-
-
-async def _too_far(
-    source: Source, own: DocumentLog, author: str, here: DocumentLog, barrier: Cut
-) -> frozenset[str]:
-    """The links of an author's elements that were rejected for their counters.
-
-    Args:
-        source: Where the document is.
-        own: The log, of which nothing was read but what the author wrote.
-        author: The author.
-        here: The log as it was read, from a snapshot.
-        barrier: Where that has let go of something last.
-    """
-    if own.crdt.counter <= COUNTER_JUMP_MAX and not own.too_far(author):
-        return frozenset()
-    log = source.new_log()
-    if barrier.is_deletion:
-        # From there on everybody counts anew.
-        log.checkpoint = barrier.ts
-    await read_anew(source, log, here, barrier, lambda _: True)
-    # What cannot be opened may have made room.
-    return frozenset() if log.unreadable else log.too_far(author)
 
 
 def _lacks(log: DocumentLog, author: str, here: DocumentLog) -> bool:
@@ -130,7 +99,6 @@ def counted_by(
     log: DocumentLog,
     author: str,
     seqs: Mapping[str, int],
-    too_far: frozenset[str],
     *,
     are_heads_known: bool,
     known: Mapping[str, int] = MappingProxyType({}),
@@ -141,19 +109,17 @@ def counted_by(
         log: The log, read to its end.
         author: The author.
         seqs: The highest seq by session.
-        too_far: The links of what was rejected for its counter.
         are_heads_known: Whether what the log starts from, if anything, names the author's newest
             elements.
         known: The highest counters of list elements by replica that are known besides.
     """
     # Of a session that was forked at its last seq, one branch counts, the same in every process.
-    heads = sorted(head for head in log.heads.get(author, ()) if head.link not in too_far)
-    links = {(head.session, head.seq): head.link for head in heads}
+    links = {(head.session, head.seq): head.link for head in sorted(log.heads.get(author, ()))}
     counters = dict(log.crdt.inserted_by(author))
     for replica, counter in known.items():
         counters[replica] = max(counter, counters.get(replica, 0))
     counts: dict[str, int | Counted] = {}
-    for session, seq in _reached(log, author, seqs, too_far).items():
+    for session, seq in seqs.items():
         replica, link = f"{author}:{session}", links.get((session, seq))
         if session:
             is_led_up_to = are_heads_known or log.ledger.has_replica(replica)
@@ -168,60 +134,32 @@ def counted_by(
     for replica, counter in counters.items():
         # Version 1 may stamp with another session than the one that counts the element, if any.
         counts.setdefault(replica.partition(":")[2], Counted(0, None, counter))
-    if not too_far and _is_whole(log, author, counts):
-        return counts
-    return _torn(log, author, counts, too_far)
-
-
-def _reached(
-    log: DocumentLog, author: str, seqs: Mapping[str, int], too_far: frozenset[str]
-) -> Mapping[str, int]:
-    """How far sessions have come without what was rejected for its counter."""
-    if not too_far:
-        return seqs
-    reached = dict(seqs)
-    linked = list(log.links.of(author))
-    for session in {each.session for each in linked if each.session and each.link in too_far}:
-        kept = [each.seq for each in linked if each.session == session and each.link not in too_far]
-        reached[session] = max([log.links.begun(author, session), *kept])
-    return reached
+    return counts if _is_whole(log, author, counts) else _torn(log, author, counts)
 
 
 def _torn(
-    log: DocumentLog,
-    author: str,
-    counts: Mapping[str, int | Counted],
-    too_far: frozenset[str],
+    log: DocumentLog, author: str, counts: Mapping[str, int | Counted]
 ) -> dict[str, int | Counted]:
     """The same of an author whose elements are no unbroken chain, or nobody can tell."""
-    linked = {each.link: each for each in log.links.of(author) if each.session}
-    ends = {(each.session, each.seq, link) for link, each in linked.items()}
-    ends |= {(head.session, head.seq, head.link) for head in log.heads.get(author, ())}
-    ends = {end for end in ends if end[2] not in too_far}
-    linked = {link: each for link, each in linked.items() if link not in too_far}
-    continued = {each.before.link for each in linked.values()}
+    linked = [each for each in log.links.of(author) if each.session]
+    continued = {each.before.link for each in linked}
+    ends, lost = defaultdict[str, set[tuple[int, str]]](set), defaultdict[str, set[str]](set)
+    for each in [*linked, *log.heads.get(author, ())]:
+        if each.link not in continued:
+            ends[each.session or ""].add((each.seq, each.link))
+    for each in linked:
+        if each.before.link and not each.before.is_here:
+            lost[each.session or ""].add(each.before.link)
     told: dict[str, int | Counted] = {}
     for session, counted in counts.items():
         if not session or isinstance(counted, int):
             told[session] = seq_of(counted)
-            continue
-        if not counted.seq:
+        elif not counted.seq:
             # It has no elements: another count tells what was stamped with it.
             told[session] = counted
-            continue
-        others = sorted(
-            (seq, link)
-            for where, seq, link in ends
-            if where == session and link not in continued and link != counted.link
-        )
-        lost = {
-            each.before.link
-            for each in linked.values()
-            if each.session == session
-            and each.before.link
-            and (each.before.link in too_far or not each.before.is_here)
-        }
-        told[session] = counted._replace(torn=Torn(tuple(others), tuple(sorted(lost))))
+        else:
+            others = sorted(ends[session] - {(counted.seq, counted.link or "")})
+            told[session] = counted._replace(torn=Torn(tuple(others), tuple(sorted(lost[session]))))
     return told
 
 

@@ -611,8 +611,7 @@ class WalDocument:
         are_heads_known = base is None or (
             author in base.heads and not any(cut.is_deletion for cut in base.cuts)
         )
-        too_far = self._log.too_far(author)
-        return counted_by(self._log, author, seqs, too_far, are_heads_known=are_heads_known)
+        return counted_by(self._log, author, seqs, are_heads_known=are_heads_known)
 
     async def recount(self, author: str) -> Counts:
         """The same, for sure: what the log starts from is not believed for it, as far as the log is
@@ -623,7 +622,8 @@ class WalDocument:
         """
         anew = None
         if self._log.base is not None:
-            anew = await counted_anew(self._source, author, self._log, self._barrier())
+            barrier_ts = self._barrier().ts
+            anew = await counted_anew(self._source, author, self._log, barrier_ts=barrier_ts)
         return self.counted(author) if anew is None else anew
 
     def counts_all(self, author: str) -> bool:
@@ -636,6 +636,11 @@ class WalDocument:
         """Those of whom something was passed over that would count, if they were made writers."""
         self._opened()
         return frozenset(self._log.revocations.without)
+
+    @property
+    def has_begun_anew(self) -> bool:
+        """Whether what is read goes on from a deletion."""
+        return any(cut.is_deletion for cut in self._cuts())
 
     async def can_return(self, author: str) -> bool:
         """Whether all that somebody has written who may not can be read by all, should it count.

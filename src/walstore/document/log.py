@@ -253,14 +253,6 @@ class DocumentLog:
             if upto_ts and ts <= upto_ts and is_out:
                 self.revocations.left_out.setdefault(author, ts)
 
-    def too_far(self, author: str) -> frozenset[str]:
-        """The links of an author's elements that were rejected for their counters."""
-        return frozenset(
-            link
-            for link, each in self._too_far.items()
-            if each.element.author == author and each.header is not None
-        )
-
     def own_unread(self) -> list[Entry]:
         """The own elements, sent or not, that were not read in the log yet."""
         return [own.entry() for own in self._own.values()]
@@ -441,8 +433,6 @@ class DocumentLog:
             self.is_out_of_order |= is_own
             self._pass_over(candidate, link)
             self.revocations.keep(candidate, link, events)
-            if self.revocations.is_torn(candidate):
-                self._count_unread(candidate)
         except MalformedError as error:
             if isinstance(error, RevokedError):
                 self.revocations.leave_out(candidate.element)

@@ -15,7 +15,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -24,6 +24,8 @@ from itertools import chain
 from typing import Literal, NamedTuple
 
 from walstore.crdt import COUNTER_MAX, Change, MapChanged, WalCrdt
+from walstore.crdt.counters import Counters
+from walstore.crdt.runs import Insert, Remove
 from walstore.document.changed import Changes
 from walstore.document.events import Event, Gap, Rejection, Rollback
 from walstore.document.gaps import Session
@@ -52,7 +54,6 @@ from walstore.sealed.encryptor import Encryptor
 from walstore.sealed.outcomes import SealRejectedError, UnreadableError
 from walstore.signed.roster import Counted, seq_of
 from walstore.wire.element import Element
-from walstore.wire.envelope import counters_of
 from walstore.wire.limits import COUNTER_JUMP_MAX, TS_MAX
 
 Posture = Literal["trust", "trust-retain-tail", "re-derive"]
@@ -435,13 +436,12 @@ async def _load_snapshot(
         if marks.snapshot_ts:
             events.append(Rollback("the snapshot is gone"))
         return None, SnapshotVerdict.NONE
-    verdict = SnapshotVerdict.TRUSTED
     try:
         snapshot = source.read_snapshot(stored, is_strict=is_strict)
     except ForeignSnapshotError:
         return None, SnapshotVerdict.NONE
     except OverreachingSnapshotError as error:
-        snapshot, verdict = error.snapshot, SnapshotVerdict.NONE
+        return error.snapshot if error.snapshot.cuts else None, SnapshotVerdict.NONE
     except (MalformedError, SealRejectedError) as error:
         events.append(Rejection(None, None, str(error), stored.document, proven=False))
         return None, SnapshotVerdict.FORGED
@@ -450,7 +450,7 @@ async def _load_snapshot(
     if snapshot.upto_ts < marks.snapshot_ts:
         events.append(Rollback("the snapshot is older than the one seen before"))
         return None, SnapshotVerdict.NONE
-    return snapshot if verdict.is_believed or snapshot.cuts else None, verdict
+    return snapshot, SnapshotVerdict.TRUSTED
 
 
 def log_from(source: Source, snapshot: Snapshot | None) -> DocumentLog:
@@ -742,10 +742,10 @@ def _contradicts(
     """Whether elements that a snapshot covers hold edits that its state, as a fold, does not."""
     changes: list[Change] = []
     counter = 0 if is_whole else None
+    early = _removed_early(tail) if snapshot.cuts else ()
     for entry in tail:
         is_repeated = entry.seq_last <= snapshot.covered.get(entry.replica or "", -1)
-        is_early = any(counters_of(run)[0] <= snapshot.crdt.horizon for run in entry.runs)
-        if entry.ts <= snapshot.barrier.ts or is_repeated or is_early:
+        if entry.ts <= snapshot.barrier.ts or is_repeated or entry.ts in early:
             # What it inserted may have been removed and let go since.
             continue
         highest = highest_counter(entry.runs)
@@ -759,6 +759,24 @@ def _contradicts(
         counter = max(counter or 0, highest)
     # A peer that knows no sessions knows no maps either, and cannot be held to them.
     return any(snapshot.seqs is not None or not isinstance(each, MapChanged) for each in changes)
+
+
+def _removed_early(tail: Sequence[Entry]) -> set[int]:
+    """The `ts` of elements that remove what only later ones insert: after a cut, that is let go of
+    where they stand, and there all the same in the end.
+    """
+    found: set[int] = set()
+    later: dict[str, Counters] = defaultdict(Counters)
+    for entry in reversed(tail):
+        for run in entry.runs:
+            if isinstance(run, Remove):
+                end = run.first_target + run.size
+                if later[run.list].last_below(run.target_replica, end) >= run.first_target:
+                    found.add(entry.ts)
+        for run in entry.runs:
+            if isinstance(run, Insert):
+                later[run.list].add(run.replica, run.counter, len(run.values))
+    return found
 
 
 def _false(snapshot: Snapshot, reason: str) -> Rejection:

@@ -11,12 +11,10 @@
 
 from __future__ import annotations
 
-from walstore.crdt import COUNTER_MAX
 from walstore.document.counting import read_anew
-from walstore.document.log import DocumentLog, author_of, ts_of
+from walstore.document.log import DocumentLog
 from walstore.document.opening import Source
 from walstore.document.ports import CheckpointTooOldError, Transport, pulling_elsewhere
-from walstore.document.snapshot import Cut
 
 
 async def can_return(source: Source, log: DocumentLog, author: str) -> bool:
@@ -47,19 +45,12 @@ async def can_return(source: Source, log: DocumentLog, author: str) -> bool:
 async def _is_left_out(source: Source, log: DocumentLog, author: str, *, upto_ts: int) -> bool:
     """Whether anything of somebody was passed over up to a `ts`, as far as that is there."""
     past = source.new_log()
-    past.counter = log.counter
-    barrier = Cut(upto_ts, COUNTER_MAX)
     try:
-        await read_anew(
-            source,
-            past,
-            log,
-            barrier,
-            lambda each: author_of(each) == author and ts_of(each) <= upto_ts,
-        )
+        # What counts above may lead up to what is below.
+        await read_anew(source, past, author, log, barrier_ts=upto_ts)
     except CheckpointTooOldError:
         return False
-    return author in past.revocations.without
+    return past.revocations.without.get(author, upto_ts + 1) <= upto_ts
 
 
 async def _is_whole(transport: Transport, document_key: str) -> bool:

@@ -115,11 +115,6 @@ class Revocations:
         # It may have to be tried again, once it was counted.
         counted.admitted.add(link)
 
-    def is_torn(self, candidate: Candidate) -> bool:
-        """Whether the seqs of an element's session may be left out."""
-        counted = self.counted_of(candidate.element.author)
-        return counted is not None and counted.is_torn(candidate.header)
-
     def torn(self) -> dict[str, str]:
         """Names what counts of the revoked whose elements are no unbroken chain, by author."""
         names = {author: torn_id(self._revoked(author)) for author in self._tracker.authors()}

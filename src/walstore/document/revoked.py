@@ -36,7 +36,6 @@ from walstore.crdt.runs import Insert
 from walstore.document.linked import Before
 from walstore.document.snapshot import Snapshot
 from walstore.signed.roster import Counted, Counts, counts_json, seq_of
-from walstore.wire.envelope import Header
 
 # What counts of a revoked author, by session; None of anybody else.
 Revoked: TypeAlias = Callable[[str], Counts | None]
@@ -129,8 +128,7 @@ def inserted_in(runs: Iterable[Run]) -> dict[str, Counters]:
     # Ascending, so that each goes to the end.
     for run in sorted(inserts, key=attrgetter("counter")):
         counters = found.setdefault(run.list, Counters())
-        for offset in range(len(run.values)):
-            counters.add(run.replica, run.counter + offset)
+        counters.add(run.replica, run.counter, len(run.values))
     return found
 
 
@@ -179,10 +177,6 @@ class CountedLinks:
     def are_named(self, session: str) -> bool:
         """Whether links tell what counts of a session."""
         return isinstance(self.counts.get(session), Counted)
-
-    def is_torn(self, header: Header | None) -> bool:
-        """Whether the seqs of an element's session may be left out."""
-        return header is not None and is_torn(self.counts.get(header.session, 0))
 
     def pass_over(self, is_begun_with: Callable[[str, int], bool]) -> None:
         """Wait for nothing that is in what the log starts from, by session and seq."""

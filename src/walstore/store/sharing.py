@@ -355,7 +355,10 @@ class Sharing:
             if "write" not in wanted or roster.may_write(key):
                 return
             # Who was never a writer has as a rule written nothing, and is let in without asking.
-            has_written = document is not None and key in document.left_out
+            # What was deleted is not known to a device that has begun there.
+            has_written = document is not None and (
+                document.has_begun_anew or key in document.left_out
+            )
             if (has_written or key in roster.revoked) and not await self._attached.can_return(key):
                 raise CannotReturnError(key)
 

@@ -76,6 +76,11 @@ class SharedDocument(Protocol):
         """Those of whom something was passed over that would count, if they were made writers."""
         ...
 
+    @property
+    def has_begun_anew(self) -> bool:
+        """Whether what is read goes on from a deletion."""
+        ...
+
     async def can_return(self, author: str) -> bool:
         """Whether all that somebody has written who may not can be read by all, should it count."""
         ...
