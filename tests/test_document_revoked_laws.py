@@ -44,8 +44,8 @@ from walstore.wire.limits import COUNTER_JUMP_MAX
 LOGS = int(os.environ.get("WALSTORE_REVOKED_LOGS", "40"))
 SEED = int(os.environ.get("WALSTORE_REVOKED_SEED", "0")) or time.time_ns() % 10**6
 
-# Seeds and logs, shuffled and with counters far above everything, that readers differed in once.
-FAILED_ONCE = [(436767, 268), (820997, 1196)]
+# A seed and a log, shuffled, of somebody who lies, that readers differed in once.
+FAILED_ONCE = (781990, 261)
 
 
 class Typists:
@@ -231,8 +231,5 @@ async def test_however_it_is_read_what_the_revoked_wrote_is_the_same(
     print(f"{LOGS} logs of somebody revoked, read {count} times")
 
 
-@pytest.mark.parametrize(("seed", "number"), FAILED_ONCE)
-async def test_who_remembers_little_forgets_nothing_that_leads_up_to_what_is_missing(
-    seed: int, number: int
-) -> None:
-    assert await check(seed, number, lies=0.0, far=0.1, is_shuffled=True)
+async def test_who_remembers_little_forgets_nothing_that_leads_up_to_what_is_missing() -> None:
+    assert await check(*FAILED_ONCE, lies=0.3, far=0.1, is_shuffled=True)
