@@ -181,6 +181,14 @@ PARTS = [
     ),
     Part(
         "G6",
+        "scenarios in which somebody dies before or after each step, from a snapshot to a manifest",
+        pytest("panic_points"),
+        50,
+        "WALSTORE_PANIC_SEEDS",
+        (r"(\d+) panics at", 40),
+    ),
+    Part(
+        "G6",
         "seeds for each of 40 points where an archive's writer is killed",
         pytest("archive_writer", only="kill or points"),
         50,
