@@ -74,12 +74,18 @@ class PrunableLog(RiggedLog):
         self.floor = 0
         self.known: dict[str, int] = {}
         self.is_offline = False
+        self.is_answering = True
+        # How often something was to be appended.
+        self.asked = 0
 
     async def append(self, document_key: str, body: Body) -> int:
         if self.is_offline:
             raise OfflineError
+        self.asked += 1
         if body.signature not in self.known:
             self.known[body.signature] = await super().append(document_key, body)
+        if not self.is_answering:
+            raise OfflineError
         return self.known[body.signature]
 
     async def pull(self, document_key: str, checkpoint: int) -> Sequence[object]:
@@ -313,6 +319,33 @@ async def test_what_was_acknowledged_and_pruned_since_is_not_sent_again(wire: st
     await bob.commit()
     assert len(log.received) == received
     assert state_of(bob) == state_of(alice)
+
+
+@every_wire
+async def test_what_was_pruned_before_it_is_acknowledged_is_sent_once_more_and_no_longer(
+    wire: str,
+) -> None:
+    log, store = PrunableLog(), RiggedSnapshots()
+    first = await opened(log, ALICE, snapshot_store=store, wire=wire)
+    first.set_field("first", 1)
+    log.is_answering = False
+    with pytest.raises(OfflineError):
+        await first.commit()
+    log.is_answering = True
+    # Another session of Alice's goes on from it: it is not her newest element any more.
+    second = await opened(log, ALICE, snapshot_store=store, wire=wire)
+    second.set_field("second", 2)
+    await second.commit()
+    bob = await opened(log, BOB, snapshot_store=store, wire=wire)
+    await bob.snapshot()
+    log.prune(2)
+    for _ in range(3):
+        await first.pull()
+        await first.commit()
+    assert (first.unsent, first.unconfirmed) == (0, 0)
+    assert [body.author for body in log.received] == [ALICE.public_key] * 2
+    assert log.asked == 3
+    assert state_of(first) == state_of(bob)
 
 
 async def test_a_live_document_without_a_usable_snapshot_says_so_and_keeps_everything() -> None:

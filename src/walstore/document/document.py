@@ -908,7 +908,16 @@ class WalDocument:
                 raise
             ts = _checked_ts(answer)
             self._outbox.acknowledge(sealed, ts)
+            self._settle_below(ts)
         return ts
+
+    def _settle_below(self, ts: int) -> None:
+        """Let go of what was acknowledged at a `ts`, if that is below what the log here starts from
+        and held by it: the answer was lost, and the element cannot be read any more.
+        """
+        base = self._base
+        if base is not None and ts <= base.upto_ts:
+            self._outbox.settle(lambda sealed: is_covered(sealed, base), heads=())
 
     async def _recut(self, sealed: Sealed, bytes_max: int | None) -> bool:
         """Cut what is larger than the log takes, if that is so and can be done."""
