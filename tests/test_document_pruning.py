@@ -348,6 +348,30 @@ async def test_what_was_pruned_before_it_is_acknowledged_is_sent_once_more_and_n
     assert state_of(first) == state_of(bob)
 
 
+async def test_what_shows_nothing_is_sent_though_another_session_has_its_seq() -> None:
+    log, store = PrunableLog(), RiggedSnapshots()
+    await typed(log, BOB, "a", wire="starfish")
+    first = await opened(log, ALICE, snapshot_store=store, wire="starfish")
+    # The same person, where no sessions are counted.
+    second = await opened(log, ALICE, snapshot_store=store, wire="starfish", chained=False)
+    for each in (first, second):
+        each.remove_text("body", 0, 1)
+    log.is_offline = True
+    with pytest.raises(OfflineError):
+        await first.commit()
+    log.is_offline = False
+    await second.commit()
+    await second.snapshot()
+    log.prune(2)
+    await first.pull()
+    first.set_field("first", 1)
+    await first.commit()
+    await first.pull()
+    await second.pull()
+    assert second.detected_gaps() == first.detected_gaps() == []
+    assert state_of(first) == state_of(second)
+
+
 async def test_a_live_document_without_a_usable_snapshot_says_so_and_keeps_everything() -> None:
     log, store = PrunableLog(), RiggedSnapshots()
     alice, bob = await written(log, store)

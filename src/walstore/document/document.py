@@ -362,9 +362,11 @@ class WalDocument:
         self._outbox.start(author_seq=log.tracker.highest(own, None), prev=newest)
         self._restore(log, newest)
         if base is not None:
-            # Others may only claim to cover what was not acknowledged, unless they know its link.
-            # But where something was let go, to fold it once more might bring it back.
-            is_certain = base.produced_by == own or bool(base.cuts)
+            # Others may only claim to cover what was not acknowledged, unless they know its link;
+            # and who counts no sessions cannot tell it from what another session wrote. But where
+            # something was let go, to fold it once more might bring it back.
+            is_own = base.produced_by == own and base.seqs is not None
+            is_certain = is_own or bool(base.cuts)
             heads = None if is_certain else {head.link for head in base.heads.get(own, ())}
             self._outbox.settle(lambda sealed: is_covered(sealed, base), heads)
             log.leave_out(self._log.revocations.without, upto_ts=base.silent_upto_ts)
