@@ -239,6 +239,33 @@ async def test_a_commit_under_way_goes_on_with_the_new_key_over_a_new_connection
         assert epochs(await elements_of(relay)) == [1, 1, 2, 2]
 
 
+async def test_a_key_that_comes_while_the_relay_is_made_sure_of_seals_what_is_sent_then(
+    relay: Relay,
+) -> None:
+    async with AsyncExitStack() as stack:
+        ada, ben, _ = await three(stack, relay, True)
+        await has_looked(ben)
+        tail = WebSocketTransport.tail
+
+        async def rotating(transport: WebSocketTransport, *args: Any) -> Any:
+            patched.setattr(WebSocketTransport, "tail", tail)
+            found = await tail(transport, *args)
+            await ada.sharing.rotate()
+            await until_keyed(ben, 2)
+            return found
+
+        with pytest.MonkeyPatch.context() as patched:
+            ben["title"] = "sealed before"
+            ben.document.seal()
+            patched.setattr(WebSocketTransport, "tail", rotating)
+            # As after an answer that was lost.
+            assert ben._replica is not None
+            ben._replica.doubt()
+            await ben.commit()
+        assert epochs(await elements_of(relay)) == [1, 2]
+        await until([ada], lambda: ada.get("title") == "sealed before")
+
+
 @pytest.mark.parametrize("has_file", [False, True])
 async def test_what_an_owner_has_flushed_is_never_sealed_with_a_key_that_nobody_has(
     relay: Relay, has_file: bool, tmp_path: Path

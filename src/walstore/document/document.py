@@ -559,6 +559,11 @@ class WalDocument:
         """Whether anything was edited that the journal could not keep so far."""
         return bool(self._unkept)
 
+    @property
+    def is_outdated(self) -> bool:
+        """Whether what waits was sealed in a key epoch that is over, and can be sealed anew."""
+        return self._outbox.is_outdated
+
     def check_message(self, message: str) -> None:
         """Refuse what `commit` would refuse as a message.
 

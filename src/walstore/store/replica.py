@@ -59,6 +59,13 @@ class NotLookedError(TransportError):
         super().__init__("the members have to be looked up first", retryable=True)
 
 
+class KeyOverError(TransportError):
+    """Another key has come to be known since it was sealed: it is sealed anew before it is sent."""
+
+    def __init__(self) -> None:
+        super().__init__("it has to be sealed with the new key first", retryable=True)
+
+
 class Replica:
     """A transport and snapshot store that reads here first."""
 
@@ -78,6 +85,8 @@ class Replica:
         self.may_append: Callable[[], bool] = lambda: True
         # Whether something has to be looked at before anything is appended.
         self.is_look_due: Callable[[], bool] = lambda: False
+        # Whether what is sent next is sealed with a key that is over.
+        self.is_key_over: Callable[[], bool] = lambda: False
         self._floor = 0 if file is None else _read_floor(file)
         self._high_water = HighWater() if file is None else HighWater.read(file.marks)
         # Counts reasons to doubt that the relay holds the newest element that was read, and how
@@ -127,6 +136,7 @@ class Replica:
             NoRelayError: There is none.
             NotWriterError: Nobody would read it.
             NotLookedError: It is not known whether, and what it is to be sealed with.
+            KeyOverError: It became known meanwhile that it is to be sealed anew.
             LogBehindError: The log has lost what was read of it; nothing is sent to it.
             TransportError: It is not known to be stored.
         """
@@ -138,6 +148,8 @@ class Replica:
             raise NotWriterError
         try:
             await self._make_sure_if_shown(self._transport, document_key)
+            if self.is_key_over():
+                raise KeyOverError
             return await self._transport.append(document_key, body)
         except TransportError:
             self.doubt()

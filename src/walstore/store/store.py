@@ -45,7 +45,7 @@ from walstore.store.own_undo import OwnUndo
 from walstore.store.presence import PeersWaiter, Presence, PresenceChannel
 from walstore.store.refusals import Refusals
 from walstore.store.refused import Refused, all_refused
-from walstore.store.replica import NoRelayError, NotLookedError, Replica
+from walstore.store.replica import KeyOverError, NoRelayError, NotLookedError, Replica
 from walstore.store.rolled_back import AcceptedRollback, accept_rollback, meant
 from walstore.store.selectors import Selector, SelectorView, Tracker, select
 from walstore.store.shared import NotSharedError, check_unshared, encryptor_of, share
@@ -411,7 +411,7 @@ class WalStore(StoreEditing):
                 self._file, document_key=self.key, author=own, encryptor=self._encryptor
             )
             self._undo.keep_in(keeping)
-        return WalDocument(
+        document = WalDocument(
             self.key,
             transport=replica,
             snapshot_store=replica,
@@ -433,6 +433,8 @@ class WalStore(StoreEditing):
             on_step=self._undo.push,
             journal=journal,
         )
+        replica.is_key_over = lambda: document.is_outdated
+        return document
 
     async def _read(self, document: WalDocument, replica: Replica) -> None:
         """Open from what is here, or, the first time, from elsewhere if that can be reached."""
@@ -848,8 +850,8 @@ class WalStore(StoreEditing):
         while True:
             if document.has_unsent:
                 await self._look_before_sending(document)
-            # There may be another connection by then.
-            with suppress(NotLookedError):
+            # There may be another connection by then, or another key.
+            with suppress(NotLookedError, KeyOverError):
                 return await document.commit()
 
     async def _look_before_sending(self, document: WalDocument) -> None:
