@@ -230,6 +230,14 @@ PARTS = [
         "attacks of a relay",
         pytest("document_attacks", "store_rollback", "document_snapshots_vectors", "net_client"),
     ),
+    Part(
+        "G7",
+        "runs of honest people, quirks of TypeScript peers and all",
+        pytest("honest_runs"),
+        10_000,
+        "WALSTORE_HONEST_RUNS",
+        (r"(\d+) quirks", 15),
+    ),
     Part("G8", "attacks of a writer", pytest("document_malformed", "crdt_malformed", "weaknesses")),
     Part(
         "G8",
@@ -249,11 +257,11 @@ PARTS = [
     ),
     Part(
         "G8",
-        "logs of documents that live beside somebody who lies, of each of ten kinds",
+        "logs of documents that live beside somebody who lies, of each of nine kinds",
         pytest("document_live_laws"),
         1_000,
         "WALSTORE_LIVE_LOGS",
-        (r"(\d+) logs", 10),
+        (r"(\d+) logs", 9),
     ),
     Part("G8", "batches made to hurt", pytest("promises", only="too_much or heaviest")),
     Part(
@@ -337,6 +345,14 @@ PARTS = [
         1000,
         "WALSTORE_REVOCATIONS",
         (r"(\d+) seals stayed shut", 6),
+    ),
+    Part(
+        "G11",
+        "changes of keys while others write",
+        pytest("rotation"),
+        1000,
+        "WALSTORE_ROTATIONS",
+        (r"(\d+) seals stayed shut", 3),
     ),
     Part(
         "G11",
