@@ -14,7 +14,8 @@ import pytest
 
 from tests.node.documents import NodeDocument
 from tests.node.peer import NodePeer, node_peer_or_skip
-from tests.node.scenario import POSTURES, Person, Posture, random_edits
+from tests.node.person import Person
+from tests.node.scenario import POSTURES, Posture, random_edits
 from tests.relay_editor import RelayEditor
 from tests.relay_process import forking
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import subprocess
 import sys
-import time
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
@@ -19,6 +18,7 @@ from hypothesis import strategies as st
 
 from tests.node.documents import NodeDocument
 from tests.node.peer import NodePeer, node_peer_or_skip
+from tests.node.starfish_server import Collection, capability_of, collection, log_collection
 from tests.recorded import load, named
 from walstore.canon import canonical_bytes, parse
 from walstore.document import (
@@ -50,7 +50,7 @@ from walstore.net.starfish_http import (
     NotConnectedError,
 )
 from walstore.signed import Identity, sign_append, sign_document
-from walstore.signed.capability import Capability, Scope, issue_capability, read_capability
+from walstore.signed.capability import Scope, read_capability
 
 CASES = load("http.json")
 KEYS = {case["pub"]: Identity.from_seed(case["priv"]) for case in load("caps.json")}
@@ -228,19 +228,6 @@ async def test_the_address_that_is_sent_is_the_one_that_is_signed(
     path = expected.partition("://")[2].partition("/")[2]
     assert members["p"] == f"/{path}"
     assert members["h"] == seen[-1].headers["Host"]
-
-
-def capability_of(identity: Identity, **changes: Any) -> Capability:
-    """What its own issuer may do for an hour."""
-    now_s = int(time.time())
-    options: dict[str, Any] = {
-        "scope": Scope(["read", "write"], ["log", "snap"]),
-        "not_before_s": now_s - 60,
-        "expires_s": now_s + 3600,
-        "nonce": bytes([9]) * 16,
-        **changes,
-    }
-    return issue_capability(identity, **options)
 
 
 async def test_whoever_uses_a_capability_for_an_audience_says_who_it_is() -> None:
@@ -526,26 +513,6 @@ async def test_the_tail_goes_back_as_far_as_it_has_to() -> None:
 
 
 # ── a live server ──────────────────────────────────────────────────────────────────────────
-
-
-Collection = dict[str, Any]
-
-
-def collection(name: str, path: str, **more: Any) -> Collection:
-    return {
-        "name": name,
-        "storagePath": path,
-        "readRoles": [f"cap:read:{name}"],
-        "writeRoles": [f"cap:write:{name}"],
-        "encryption": "none",
-        "maxBodyBytes": 65536,
-        "allowedMimeTypes": ["application/json"],
-        **more,
-    }
-
-
-def log_collection(path: str, **more: Any) -> Collection:
-    return collection("log", path, appendOnly={"type": "by_timestamp", **more})
 
 
 LITERAL = [

@@ -161,11 +161,19 @@ PARTS = [
     ),
     Part(
         "G5",
-        "scenarios of both on one log, a fifth as many of them through a relay",
+        "scenarios of both on one log, a fifth as many of processes through a relay",
         pytest("interop_documents", "interop_relay"),
         200,
         "WALSTORE_INTEROP_SEEDS",
         may_skip=True,
+    ),
+    Part(
+        "G5",
+        "scenarios of both through a relay and a Starfish server, plain and sealed, of each",
+        pytest("interop_servers"),
+        200,
+        "WALSTORE_INTEROP_SEEDS",
+        (r"(\d+) elements of \d+ stories on servers", 60),
     ),
     Part(
         "G5",

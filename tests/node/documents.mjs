@@ -3,8 +3,8 @@
 // - Logs and snapshots live here, as JSON text, so that nothing is shared by reference and every
 //   element passes through a JavaScript store on its way to a reader.
 // - As the stock server does, a log stores an element that it holds already once more.
-// - A fault is asked for by name and meets one append: "lost" stores and loses the answer,
-//   "refused" does not store. The document that meets it answers `{failed}`.
+// - A fault is asked for by name and meets one append, wherever the log is: "lost" stores and loses
+//   the answer, "refused" does not store. The document that meets it answers `{failed}`.
 // - Keys move while documents are open: `rekey` replaces what the encryptor of a document holds.
 
 const FAULTS = {
@@ -19,12 +19,9 @@ class Log {
     this.revision = 0;
   }
 
-  append({ data, authorPubkey, authorSignature }, fault) {
+  append({ data, authorPubkey, authorSignature }) {
     const ts = this.elements.length + 1;
-    if (!fault || FAULTS[fault].stores) {
-      this.elements.push(JSON.stringify({ ts, data, authorPubkey, authorSignature }));
-    }
-    if (fault) throw new Error(`the answer was ${fault}`);
+    this.elements.push(JSON.stringify({ ts, data, authorPubkey, authorSignature }));
     return ts;
   }
 
@@ -62,10 +59,10 @@ export function documentCalls({ wal, walClient, keyrings, describe, httpPorts, r
     return walClient.walEncryptorFromKeyring(keyed);
   }
 
-  function ownPorts(log, held) {
+  function ownPorts(log) {
     return {
       transport: {
-        append: async (_, body) => ({ ts: log.append(body, held.fault) }),
+        append: async (_, body) => ({ ts: log.append(body) }),
         pull: async (_, checkpoint) => log.pull(checkpoint),
       },
       snapshotStore: {
@@ -75,25 +72,32 @@ export function documentCalls({ wal, walClient, keyrings, describe, httpPorts, r
     };
   }
 
+  // What is sent meets the fault that was asked for.
+  function faulty(transport, held) {
+    return {
+      append: async (key, body) => {
+        const { fault } = held;
+        if (!fault) return transport.append(key, body);
+        if (FAULTS[fault].stores) await transport.append(key, body);
+        throw new Error(fault);
+      },
+      pull: (key, checkpoint) => transport.pull(key, checkpoint),
+    };
+  }
+
   async function attempt(held, act) {
     try {
       return { ts: (await act())?.ts ?? null };
     } catch (error) {
-      if (!held.fault) throw error;
-      return { failed: String(error.message) };
+      if (!held.fault || error.message !== held.fault) throw error;
+      return { failed: error.message };
     } finally {
       held.fault = null;
     }
   }
 
   return {
-    appendElement: ({ key, body, fault }) => {
-      try {
-        return { ts: logOf(key).append(body, fault) };
-      } catch (error) {
-        return { failed: error.message };
-      }
-    },
+    appendElement: ({ key, body }) => logOf(key).append(body),
 
     pullElements: ({ key, checkpoint }) => logOf(key).pull(checkpoint),
 
@@ -120,13 +124,15 @@ export function documentCalls({ wal, walClient, keyrings, describe, httpPorts, r
     openDocument: async ({ handle, key, publicKey, privateKey, sealing, writers, roles, server, relay, ...options }) => {
       const portsOf = () => {
         if (server) return httpPorts(server, privateKey);
-        if (relay) return relayPorts(relay, publicKey, privateKey);
-        return ownPorts(logOf(key), held);
+        if (relay) return relayPorts.open(relay, publicKey, privateKey);
+        return ownPorts(logOf(key));
       };
       const held = { fault: null, encryptor: sealing ? await encryptorOf(sealing) : wal.noopEncryptor };
+      const { transport, snapshotStore } = await portsOf();
       held.document = new wal.WalDocument({
         documentKey: key,
-        ...(await portsOf()),
+        transport: faulty(transport, held),
+        snapshotStore,
         signer: wal.createEd25519Signer(publicKey, privateKey),
         encryptor: {
           seal: (plain) => held.encryptor.seal(plain),
@@ -178,6 +184,7 @@ export function documentCalls({ wal, walClient, keyrings, describe, httpPorts, r
     forgetDocuments: () => {
       documents.clear();
       logs.clear();
+      relayPorts.leave();
       return true;
     },
   };

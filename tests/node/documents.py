@@ -2,7 +2,8 @@
 
 - The log is kept in the peer; `NodeLog` and `NodeSnapshots` are our ports to it, so that every
   element of ours passes through a JavaScript store before anybody reads it.
-- A fault is a name: "lost" stores an element and loses the answer, "refused" stores nothing.
+- A fault is a name: "lost" stores an element and loses the answer, "refused" stores nothing. It is
+  met between a document and its log, wherever that is.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 from tests.node.peer import NodePeer
 from walstore.canon import parse
-from walstore.document import Body, SnapshotConflictError, StoredSnapshot
+from walstore.document import Body, SnapshotConflictError, StoredSnapshot, Transport
 from walstore.errors import TransportError
 
 
@@ -21,25 +22,15 @@ class NodeLog:
 
     def __init__(self, peer: NodePeer) -> None:
         self._peer = peer
-        # What the next append meets.
-        self.fault: str | None = None
 
     async def append(self, document_key: str, body: Body) -> int:
-        """Append an element, also one that is there already.
-
-        Raises:
-            TransportError: A fault was asked for.
-        """
-        fault, self.fault = self.fault, None
+        """Append an element, also one that is there already."""
         element = {
             "data": parse(body.canonical),
             "authorPubkey": body.author,
             "authorSignature": body.signature,
         }
-        answer = self._peer.call("appendElement", key=document_key, body=element, fault=fault)
-        if "failed" in answer:
-            raise TransportError(answer["failed"], retryable=True)
-        ts: int = answer["ts"]
+        ts: int = self._peer.call("appendElement", key=document_key, body=element)
         return ts
 
     async def pull(self, document_key: str, checkpoint: int) -> list[Any]:
@@ -56,6 +47,37 @@ class NodeLog:
     def repeat(self, document_key: str, element: dict[str, Any]) -> None:
         """Store an element once more, under another `ts`."""
         self._peer.call("appendElement", key=document_key, body=element)
+
+
+class FaultyLog:
+    """A `Transport` between a document of ours and its log, where what is sent meets faults."""
+
+    def __init__(self, log: Transport) -> None:
+        self._log = log
+        # What the next append meets.
+        self.fault: str | None = None
+
+    async def append(self, document_key: str, body: Body) -> int:
+        """Append an element.
+
+        Raises:
+            TransportError: A fault was asked for, or what the log raises.
+        """
+        fault, self.fault = self.fault, None
+        if fault == "refused":
+            raise TransportError(fault, retryable=True)
+        ts = await self._log.append(document_key, body)
+        if fault == "lost":
+            raise TransportError(fault, retryable=True)
+        return ts
+
+    async def pull(self, document_key: str, checkpoint: int) -> Sequence[object]:
+        """Elements above a checkpoint."""
+        return await self._log.pull(document_key, checkpoint)
+
+    def __getattr__(self, name: str) -> Any:
+        """What else the log can do."""
+        return getattr(self._log, name)
 
 
 class NodeSnapshots:

@@ -2,6 +2,7 @@
 //
 // - docs/protocol.md says what the frames mean. Everything that is asked is answered under its ref;
 //   what a relay says without being asked is passed over.
+// - A snapshot that others have replaced meanwhile is written again, unless theirs covers more.
 // - The canonical text of an element is made by the packages: a relay takes no other spelling.
 
 import { createPrivateKey, sign } from "node:crypto";
@@ -9,6 +10,7 @@ import { createPrivateKey, sign } from "node:crypto";
 const SNAPSHOT_SUFFIX = "__snapshot";
 const PIECE_SIZE = 128 * 1024;
 const PAGE_SIZE = 1000;
+const ATTEMPTS_MAX = 8;
 
 // What stands before the 32 bytes of an Ed25519 key in PKCS #8.
 const PKCS8_PREFIX = Buffer.from("302e020100300506032b657004220420", "hex");
@@ -17,6 +19,13 @@ function signWith(privateKey, text) {
   const der = Buffer.concat([PKCS8_PREFIX, Buffer.from(privateKey, "hex")]);
   const key = createPrivateKey({ key: der, format: "der", type: "pkcs8" });
   return sign(null, Buffer.from(text), key).toString("base64");
+}
+
+class RefusedError extends Error {
+  constructor(code, reason) {
+    super(`${code}: ${reason}`);
+    this.code = code;
+  }
 }
 
 class Relay {
@@ -35,7 +44,7 @@ class Relay {
   receive(frame) {
     const [verb, ref] = frame;
     const waiting = this.waiting.get(verb === "HELLO" ? verb : ref);
-    if (verb === "ERR") waiting?.fail(new Error(`${frame[2]}: ${frame[3]}`));
+    if (verb === "ERR") waiting?.fail(new RefusedError(frame[2], frame[3]));
     else waiting?.take(frame);
   }
 
@@ -64,12 +73,12 @@ class Relay {
 
 export function relayPorts(load) {
   const relays = new Map();
+  const sockets = [];
 
   async function connect(url, publicKey, privateKey, stableStringify) {
     const { WebSocket } = await load("ws");
     const relay = new Relay(new WebSocket(url));
-    // Nobody waits for a connection when the calls are over.
-    process.stdin.once("end", () => relay.socket.terminate());
+    sockets.push(relay.socket);
     const { challenge } = await relay.hello;
     const proof = stableStringify({ challenge, key: publicKey, relay: new URL(url).host });
     const signature = signWith(privateKey, `walstore-auth-v1\n${proof}`);
@@ -77,7 +86,7 @@ export function relayPorts(load) {
     return relay;
   }
 
-  return async (url, publicKey, privateKey) => {
+  async function open(url, publicKey, privateKey) {
     const { stableStringify } = await load("@drakkar.software/starfish-protocol");
     const name = `${url} ${publicKey}`;
     if (!relays.has(name)) relays.set(name, connect(url, publicKey, privateKey, stableStringify));
@@ -89,10 +98,20 @@ export function relayPorts(load) {
       },
       snapshotStore: {
         read: async (key) => (await readSnapshot(relay, key)).document,
-        write: (key, document) => writeSnapshot(relay, key, stableStringify(document)),
+        write: (key, document) => writeSnapshot(relay, key, document.uptoTs, stableStringify(document)),
       },
     };
-  };
+  }
+
+  // Close all connections: nobody has a document open any more.
+  function leave() {
+    relays.clear();
+    for (const socket of sockets.splice(0)) socket.terminate();
+  }
+
+  // Nobody waits for a connection when the calls are over.
+  process.stdin.once("end", leave);
+  return { open, leave };
 }
 
 const isOk = ([verb]) => verb === "OK";
@@ -136,9 +155,21 @@ async function readSnapshot(relay, snapshotKey) {
   return { revision, document: revision === null ? null : JSON.parse(text) };
 }
 
-async function writeSnapshot(relay, snapshotKey, text) {
+async function writeSnapshot(relay, snapshotKey, uptoTs, text) {
+  for (let attempt = 1; ; attempt += 1) {
+    const { revision, document } = await readSnapshot(relay, snapshotKey);
+    if (document?.uptoTs > uptoTs) return;
+    try {
+      await replaceSnapshot(relay, snapshotKey, revision, text);
+      return;
+    } catch (error) {
+      if (error.code !== "conflict" || attempt === ATTEMPTS_MAX) throw error;
+    }
+  }
+}
+
+async function replaceSnapshot(relay, snapshotKey, revision, text) {
   const key = snapshotKey.slice(0, -SNAPSHOT_SUFFIX.length);
-  const { revision } = await readSnapshot(relay, snapshotKey);
   const starts = Array.from({ length: Math.ceil(text.length / PIECE_SIZE) }, (_, at) => at * PIECE_SIZE);
   await relay.ask(
     (ref) =>

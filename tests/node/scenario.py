@@ -2,20 +2,26 @@
 
 - Everything is drawn from one `random.Random`, so a seed tells the whole story again; only what
   the packages draw themselves (keys, ivs) differs, and nothing depends on it.
+- The log is wherever a `Place` says: with the peer, on a relay or on a Starfish server. Who writes
+  what, and what happens to it, is the same everywhere.
 - Everybody is honest. Answers get lost, appends are refused, elements are stored twice, keys are
   rotated, readers come late: none of it is a reason for an alarm.
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from tests.node.documents import NodeDocument, NodeLog, NodeSnapshots
+from tests.node.documents import FaultyLog, NodeDocument
 from tests.node.peer import NodePeer
+from tests.node.person import Person
+from tests.node.places import InPeer, Place, elements_of
 from walstore.canon import canonical_text
-from walstore.document import Event, Marks, WalDocument
+from walstore.document import Body, Event, Marks, WalDocument
 from walstore.errors import TransportError
 from walstore.sealed import (
     ContentKeys,
@@ -25,13 +31,16 @@ from walstore.sealed import (
     rotate_keyring,
 )
 from walstore.signed.author import verify_bytes
-from walstore.signed.identity import Identity
 
 Posture = Literal["trust", "trust-retain-tail", "re-derive"]
 Edit = tuple[Any, ...]
 
 POSTURES: tuple[Posture, ...] = ("trust", "trust-retain-tail", "re-derive")
 NOW_S = 1_700_000_000
+
+# What is done while others do something; "lost" and "refused" are commits that meet this fault.
+Act = Literal["commit", "lost", "refused", "pull", "snapshot"]
+ACTS: tuple[Act, ...] = ("commit", "lost", "refused", "pull", "snapshot")
 
 REGISTERS = ("title", "meta", "é/😀")
 LISTS = ("todo", "tags")
@@ -65,21 +74,6 @@ METHODS: dict[str, Callable[..., None]] = {
     "setList": WalDocument.set_list,
     "update": WalDocument.update,
 }
-
-
-class Person:
-    """Somebody with keys that both sides can use."""
-
-    def __init__(self, rng: random.Random) -> None:
-        self.private_key = rng.randbytes(32).hex()
-        self.kem_private_key = rng.randbytes(32).hex()
-        self.identity = Identity.from_seed(self.private_key, kem_private_key=self.kem_private_key)
-        self.public_key = self.identity.public_key
-
-    @property
-    def as_adder(self) -> dict[str, str]:
-        """The keys in the spelling of the keyring package."""
-        return {"edPubHex": self.public_key, "edPrivHex": self.private_key}
 
 
 class Keys:
@@ -164,6 +158,7 @@ class Story(NamedTuple):
     """What a replica needs to know of its scenario."""
 
     peer: NodePeer
+    place: Place
     document_key: str
     keys: Keys | None
     writers: list[str]
@@ -178,7 +173,6 @@ class OurReplica:
         self.person = person
         self.events: list[Event] = []
         self._story = story
-        self._log = NodeLog(story.peer)
         self._encryptor: StarfishEncryptor | None = None
         self._epoch = 0
         self._chained = chained
@@ -198,6 +192,8 @@ class OurReplica:
                 story.keys.open_for(self.person), randomness=story.randomness
             )
             self._epoch = story.keys.epoch
+        log, snapshots = await story.place.ports(story.document_key, self.person)
+        self._log = FaultyLog(log)
         self.document = WalDocument(
             story.document_key,
             transport=self._log,
@@ -205,7 +201,7 @@ class OurReplica:
             writers=story.writers,
             snapshot_role=story.roles,
             encryptor=self._encryptor,
-            snapshot_store=NodeSnapshots(story.peer, story.document_key),
+            snapshot_store=snapshots,
             session_nonce=nonce,
             posture=posture,
             wire=wire,
@@ -242,6 +238,18 @@ class OurReplica:
         """Sign a snapshot with all keys at hand."""
         await self.take_keys()
         await self.document.snapshot()
+
+    async def act(self, act: Act) -> None:
+        """Do one of `ACTS`."""
+        match act:
+            case "commit":
+                await self.commit()
+            case "lost" | "refused":
+                await self.commit(act)
+            case "pull":
+                await self.pull()
+            case "snapshot":
+                await self.snapshot()
 
     async def take_keys(self) -> None:
         """Use the newest keyring."""
@@ -292,6 +300,7 @@ class NodeReplica:
         """Open it; without a nonce the package takes its own, "0"."""
         story = self._story
         options: dict[str, Any] = {"posture": posture, "onAuthorError": on_author_error}
+        options |= story.place.peer_options(self.person)
         if nonce is not None:
             options["sessionNonce"] = nonce
         if story.keys is not None:
@@ -317,6 +326,9 @@ class NodeReplica:
 
     async def commit(self, fault: str | None = None) -> None:
         """Commit; after a fault the package keeps the ops and its seq for the next time."""
+        self._commit(fault)
+
+    def _commit(self, fault: str | None) -> None:
         try:
             self.document.commit(fault)
         except TransportError:
@@ -331,6 +343,18 @@ class NodeReplica:
         """Sign a snapshot."""
         await self.take_keys()
         self.document.snapshot()
+
+    def act(self, act: Act) -> None:
+        """Do one of `ACTS`, with the keys that it has."""
+        match act:
+            case "commit":
+                self._commit(None)
+            case "lost" | "refused":
+                self._commit(act)
+            case "pull":
+                self.document.pull()
+            case "snapshot":
+                self.document.snapshot()
 
     async def take_keys(self) -> None:
         """Use the newest keyring."""
@@ -356,6 +380,19 @@ class NodeReplica:
 
 
 Replica = OurReplica | NodeReplica
+
+
+def check_agreement(replicas: list[Replica]) -> None:
+    """Everybody sees the same, byte for byte, and nobody has found fault."""
+    expected = replicas[0].seen()
+    for replica in replicas:
+        replica.check_calm()
+        assert replica.seen() == expected
+
+
+def _call_each(calls: Sequence[Callable[[], None]]) -> None:
+    for call in calls:
+        call()
 
 
 def as_utf16(text: str) -> str:
@@ -418,7 +455,7 @@ def _updated(rng: random.Random, shown: dict[str, Any]) -> dict[str, Any]:
 class Scenario:
     """One log, its writers, and what happens to them."""
 
-    def __init__(self, peer: NodePeer, seed: int) -> None:
+    def __init__(self, peer: NodePeer, seed: int, place: Place | None = None) -> None:
         self.rng = rng = random.Random(f"interop {seed}")
         self.is_sealed = bool(seed & 1)
         self._is_keyring_theirs = bool(seed & 2)
@@ -433,22 +470,46 @@ class Scenario:
         self.keys = Keys(peer, people, rng, key) if self.is_sealed else None
         writers = [person.public_key for person in people]
         roles = [self.ours[0].public_key, self.theirs[0].public_key]
-        self.story = Story(peer, key, self.keys, writers, roles, rng.randbytes)
-        self.log = NodeLog(peer)
+        place = InPeer(peer) if place is None else place
+        self.story = Story(peer, place, key, self.keys, writers, roles, rng.randbytes)
         self.replicas: list[Replica] = []
         self._opened = 0
 
     async def play(self) -> None:
-        """Let everybody write, then read to the end."""
-        if self.keys is not None:
-            self.keys.create(by_peer=self._is_keyring_theirs)
-        await self._gather()
+        """Let everybody write, one after the other, then read to the end."""
+        await self._begin()
         for step in range(self.rng.randint(20, 36)):
-            if step == self._rotation and self.keys is not None:
-                self.keys.rotate(by_peer=self._is_rotation_theirs)
+            if step == self._rotation:
+                self._rotate()
             await self._step()
-        for replica in [*self.replicas, *self.replicas]:
-            await replica.settle()
+        await self._end()
+
+    async def play_at_once(self) -> None:
+        """Let everybody write at the same time, on a server, then read to the end."""
+        await self._begin()
+        rounds = self.rng.randint(6, 10)
+        for number in range(rounds):
+            if self._rotation is not None and number == rounds // 2:
+                self._rotate()
+            await self._round()
+        await self._end()
+
+    async def elements(self) -> list[Body]:
+        """All that is in the log."""
+        log, _ = await self.story.place.ports(self.story.document_key, self.ours[0])
+        return await elements_of(log, self.story.document_key)
+
+    async def read_late(self) -> None:
+        """Let a reader of each posture come late to each side."""
+        for posture in POSTURES:
+            ours = await self.open_ours(self.rng.choice(self.ours), posture)
+            theirs = await self.open_theirs(self.rng.choice(self.theirs), posture)
+            if posture == "re-derive":
+                # Both sides come to the same verdict about whatever snapshot there is.
+                verdict = ours.document.snapshot_verified
+                assert verdict == theirs.document.describe()["snapshotVerified"]
+                assert verdict is not False
+            self.replicas += [ours, theirs]
 
     async def open_ours(self, person: Person, posture: Posture) -> OurReplica:
         """A new session of ours, on a device that may have read the log before."""
@@ -464,6 +525,50 @@ class Scenario:
         self._opened += 1
         replica = NodeReplica(self.story, person, f"{self.story.document_key} {self._opened}")
         return await replica.open(posture=posture, nonce=nonce)
+
+    async def _begin(self) -> None:
+        if self.keys is not None:
+            self.keys.create(by_peer=self._is_keyring_theirs)
+        await self._gather()
+
+    def _rotate(self) -> None:
+        if self.keys is not None:
+            self.keys.rotate(by_peer=self._is_rotation_theirs)
+
+    async def _end(self) -> None:
+        """Without any fault: whatever has happened, everybody reads to the end, and can write."""
+        await self._settle()
+        # All have counted equally far, so that these have one counter, and replicas break the tie.
+        for number, replica in enumerate(self.replicas):
+            replica.edit(("setField", "title", number), ("insert", "todo", 0, number))
+        await self._settle()
+
+    async def _settle(self) -> None:
+        """Let everybody send what waits, and then read to the end: nothing is sent again."""
+        for replica in self.replicas:
+            await replica.settle()
+        written = len(await self.elements())
+        for replica in self.replicas:
+            await replica.settle()
+        assert len(await self.elements()) == written
+
+    async def _round(self) -> None:
+        """Each edits what it sees; then all is under way at once, with no order but chance."""
+        ours: list[Awaitable[None]] = []
+        theirs: list[Callable[[], None]] = []
+        may_sign = True
+        for replica in self.replicas:
+            replica.edit(*random_edits(self.rng, replica.materialize()))
+            signs = may_sign and replica.person.public_key in self.story.roles
+            act = self.rng.choices(ACTS, (6, 1, 1, 2, 2 * signs))[0]
+            may_sign &= act != "snapshot" or self.story.place.keeps_newest
+            if isinstance(replica, OurReplica):
+                ours.append(replica.act(act))
+            else:
+                await replica.take_keys()
+                theirs.append(partial(replica.act, act))
+        # The peer answers one call after the other.
+        await asyncio.gather(*ours, asyncio.to_thread(_call_each, theirs))
 
     async def _gather(self) -> None:
         """Open the first session of everybody, and maybe second ones."""
@@ -512,11 +617,19 @@ class Scenario:
                 ]
                 await rng.choice(roles).snapshot()
             case "repeat":
-                if elements := self.log.elements(self.story.document_key):
-                    self.log.repeat(self.story.document_key, rng.choice(elements))
+                await self._repeat()
             case "late":
                 if len(self.replicas) < 9:
                     await self._open_late([*self.ours, *self.theirs], theirs=rng.random() < 0.5)
+
+    async def _repeat(self) -> None:
+        """Have an author store an element once more."""
+        if elements := await self.elements():
+            body = self.rng.choice(elements)
+            people = [*self.ours, *self.theirs]
+            author = next(person for person in people if person.public_key == body.author)
+            log, _ = await self.story.place.ports(self.story.document_key, author)
+            await log.append(self.story.document_key, body)
 
     def _nonce(self) -> str:
         return self.rng.randbytes(16).hex()

@@ -33,8 +33,9 @@ export function serverCalls(load) {
   const servers = new Map();
 
   return {
-    // `config` is that of the server, `mount` where its router is; answers where it listens.
-    startServer: async ({ config, mount }) => {
+    // `config` is that of the server, `mount` where its router is, `bodyBytesMax` the largest body
+    // that the capability check lets pass; answers where it listens.
+    startServer: async ({ config, mount, bodyBytesMax }) => {
       const { Hono } = await load("hono");
       const starfish = await load("@drakkar.software/starfish-server");
       const router = starfish.createSyncRouter({
@@ -43,6 +44,7 @@ export function serverCalls(load) {
         roleResolver: starfish.createCapCertRoleResolver({
           nonceCache: starfish.createInMemoryNonceCache(),
           revocationStore: starfish.createInMemoryRevocationStore(),
+          maxBodyBytes: bodyBytesMax,
         }),
       });
       const app = new Hono().route(mount, router);
