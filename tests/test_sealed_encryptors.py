@@ -355,6 +355,32 @@ def test_a_used_up_key_seals_no_more_but_still_opens() -> None:
         assert encryptor.seal(PLAIN, CONTEXT)["_epoch"] == 3
 
 
+@both
+def test_a_key_seals_four_billion_times_and_not_once_more(kind: Keyed) -> None:
+    # So many random nonces of 96 bits are safe; another count would be another promise.
+    assert SEALS_MAX == 4_294_967_296
+    drawn: list[int] = []
+
+    def randomness(size: int) -> bytes:
+        drawn.append(size)
+        return os.urandom(size)
+
+    def sealer(spent: int) -> Any:
+        budget = SealBudget({key_id(SECOND): spent})
+        return kind(KEYS, randomness=randomness, budget=budget)
+
+    last = sealer(4_294_967_295)
+    last.seal(PLAIN, CONTEXT)
+    assert last.seal_counts == {key_id(SECOND): 4_294_967_296}
+    before = len(drawn)
+    for used_up in (last, sealer(4_294_967_296), sealer(4_294_967_297)):
+        spent = used_up.seal_counts
+        with pytest.raises(SealBudgetError):
+            used_up.seal(PLAIN, CONTEXT)
+        assert used_up.seal_counts == spent
+    assert len(drawn) == before, "for what is not sealed no nonce is drawn"
+
+
 def test_sealed_bytes_are_counted_too() -> None:
     encryptor = make(StarfishEncryptor, budget=SealBudget({key_id(SECOND): SEALS_MAX}))
     with pytest.raises(SealBudgetError):
