@@ -67,7 +67,7 @@ from walstore.wire.frames import (
     read_client_frame,
     relay_frame,
 )
-from walstore.wire.limits import TS_MAX
+from walstore.wire.limits import ELEMENT_VALUES_MAX, TS_MAX
 
 ALICE, BOB = (Identity.from_seed(bytes([n]) * 32) for n in (1, 2))
 DOC = "notes/a"
@@ -582,15 +582,22 @@ async def test_events_are_found_by_their_ids(monkeypatch: pytest.MonkeyPatch) ->
         assert [each async for each in peer.find([])] == []
 
 
-async def test_a_large_snapshot_is_fetched_by_its_revision() -> None:
+@pytest.mark.parametrize(
+    "state",
+    [{"text": 'é"\\😀' * 200_000}, {"lists": [[]] * (ELEMENT_VALUES_MAX // 2)}],
+    ids=["of many bytes", "of many values"],
+)
+async def test_a_large_snapshot_is_fetched_by_its_revision(state: dict[str, Any]) -> None:
     async with one_peer() as (_, peer):
         ts = await write(peer, 1)
-        state = {"text": 'é"\\😀' * 200_000}
         large = snapshot_text(ALICE, DOC, upto_ts=ts, state=state)
         revision = await put(peer, DOC, ts, state)
         (event,) = [event async for event in peer.changes(kinds=["snapshot"])]
         assert (event.payload, event.is_compacted) == (None, False)
         assert event.id == revision
+        assert [each async for each in peer.find([revision])] == [event]
+        _, current = await peer.bootstrap()
+        assert [(each.id, each.payload) async for each in current] == [(revision, None)]
         await put(peer, DOC, ts, {"v": 2})
         # It is no longer the current one.
         assert await peer.snapshot_by_revision(DOC, event.id) == large

@@ -13,6 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from walstore.canon import canonical_bytes
+from walstore.wire.element import has_too_many_values
 from walstore.wire.frames import (
     Append,
     Auth,
@@ -52,9 +53,12 @@ from walstore.wire.frames import (
 )
 from walstore.wire.limits import (
     CHANGES_MAX,
+    COUNTS_MAX,
     DOCUMENT_KEY_SIZE_MAX,
+    ELEMENT_VALUES_MAX,
     FRAME_BRACKETS_MAX,
     FRAME_BYTES_MAX,
+    FRAME_VALUES_MAX,
     PRESENCE_BYTES_MAX,
     PULL_ELEMENTS_MAX,
     REF_SIZE_MAX,
@@ -527,6 +531,53 @@ def test_a_text_may_hold_as_many_brackets_as_fit() -> None:
 def elements_text(sizes: list[Any], data: list[bytes]) -> bytes:
     rows = [[place, place, KEY, SIGNATURE, size] for place, size in enumerate(sizes, start=1)]
     return b'["ELEMENTS","r",%b,%b]' % (orjson.dumps(rows), b",".join(data))
+
+
+def test_an_element_of_more_values_than_any_relay_takes_is_no_part_of_a_message() -> None:
+    def heard(values: int) -> object:
+        data = b'{"v":[%b0]}' % (b"0," * (values - 3))
+        assert has_too_many_values(data) == (values > ELEMENT_VALUES_MAX)
+        return attempt(read_relay_frame, elements_text([len(data)], [data]))
+
+    assert isinstance(heard(ELEMENT_VALUES_MAX), Elements)
+    refused = heard(ELEMENT_VALUES_MAX + 1)
+    assert isinstance(refused, FrameError)
+    assert (refused.code, refused.ref) == (Code.TOO_LARGE, "r")
+
+
+def test_a_message_of_very_many_values_is_refused_unread() -> None:
+    for text in (b'["OK","r",{"v":[%b0]}]', b"[[%b0]", b"[%b0"):
+        heard = attempt(read_relay_frame, text % (b"0," * FRAME_VALUES_MAX))
+        assert isinstance(heard, FrameError)
+        assert heard.code is Code.TOO_LARGE
+        assert "values" in heard.reason
+    # Of text there may be as much as fits.
+    said = Closed("r", ",[{" * 600)
+    piece = SnapshotPiece("r", "ab" * 32, ',"[' * (SNAPSHOT_PIECE_SIZE // 3), True, "cd" * 16)
+    assert read_relay_frame(relay_frame(said)) == said
+    assert read_relay_frame(relay_frame(piece)) == piece
+
+
+def test_a_request_of_a_great_many_values_is_refused_unread() -> None:
+    for text in ('["REQ","r",[%s0]]', '["GRANT","r",{"a":[%s0]}]', "[%s0"):
+        assert "values" in refused(text % ("0," * FRAME_BRACKETS_MAX)).reason
+    ids = tuple([f"{number:064x}" for number in range(REQUEST_IDS_MAX)])
+    named = frozenset([f"notes/,{number}" for number in range(REQUEST_IDS_MAX)])
+    most = Request("r", ids, named, named, None)
+    assert read_client_frame(client_frame(most)) == most
+
+
+def test_the_most_values_that_an_honest_relay_sends_are_read() -> None:
+    # Together, elements of 256 KiB: all brackets, and a thousand of them; alone, an element that
+    # has as many values as one may; or what a snapshot counts, and such a snapshot.
+    size = 256 * 2**10 // PULL_ELEMENTS_MAX
+    data = [b'{"v":[%b[]]}' % (b"[]," * ((size - 12) // 3))] * PULL_ELEMENTS_MAX
+    assert isinstance(read_relay_frame(elements_text([len(each) for each in data], data)), Elements)
+    payload = b'{"v":[%b0]}' % (b"0," * (ELEMENT_VALUES_MAX - 4))
+    vc = {f"{number}": 1 for number in range(COUNTS_MAX)}
+    event = {"id": "ab" * 32, "kind": "snapshot", "vc": vc}
+    shown = Events("r", [Shown(1, event, payload)])
+    assert read_relay_frame(relay_frame(shown)) == shown
 
 
 @given(

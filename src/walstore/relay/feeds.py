@@ -18,6 +18,7 @@ from walstore.relay.log import Event, FeedPage, Filter, LogError, RelayLog
 from walstore.relay.peer import Peer
 from walstore.relay.refusals import replay_too_old, revoked, unavailable
 from walstore.relay.splitting import split
+from walstore.wire.element import has_too_many_values
 from walstore.wire.frames import (
     Closed,
     EndOfStored,
@@ -33,7 +34,8 @@ from walstore.wire.limits import EVENTS_PER_FRAME_MAX, PULL_BYTES_MAX
 
 _logger = logging.getLogger("walstore.relay")
 
-# Snapshots beyond this are not sent along; they are fetched by their revision.
+# Snapshots beyond this, or of more values than an element may have, are not sent along; they are
+# fetched by their revision.
 _INLINE_BYTES_MAX = 2**20
 
 _PAGE_EVENTS_MAX = 4 * EVENTS_PER_FRAME_MAX
@@ -91,7 +93,7 @@ class Feeds:
             return []
         wanted = wanted._replace(documents=frozenset(documents))
         found = await self._log.find(ids, wanted, payload_bytes_max=_INLINE_BYTES_MAX)
-        return [each for each in found if self._may_read(peer, each)]
+        return [_without_large(each) for each in found if self._may_read(peer, each)]
 
     def _may_read(self, peer: Peer, event: Event) -> bool:
         return peer.session.may_read(event.document, self._now_ms())
@@ -130,7 +132,7 @@ class Feeds:
                 )
                 if self._is_revoked(peer, frame):
                     return
-                await self._send(peer, frame.ref, some)
+                await self._send(peer, frame.ref, [_without_large(each) for each in some])
         end = found.snapshot_seq if frame.until_seq is None else frame.until_seq
         last = found.events[-1].seq if found.is_more else end
         peer.send(EndOfStored(frame.ref, {"seq": last, "more": found.is_more}))
@@ -237,7 +239,10 @@ def _filter(frame: FollowChanges) -> Filter:
 
 
 def _without_large(event: Event) -> Event:
-    is_large = event.payload is not None and len(event.payload) > _INLINE_BYTES_MAX
+    # Elements have a limit of their own, which is lower.
+    if event.kind == "element" or event.payload is None:
+        return event
+    is_large = len(event.payload) > _INLINE_BYTES_MAX or has_too_many_values(event.payload)
     return event._replace(payload=b"") if is_large else event
 
 

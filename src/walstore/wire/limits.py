@@ -66,8 +66,9 @@ PULL_BYTES_MAX = 2**20
 # One message: an element and what stands around it.
 FRAME_BYTES_MAX = ELEMENT_BYTES_MAX + 4096
 
-# Brackets in a message, but for those of an element: bounds the time that reading it can take. What
-# asks for a thousand documents has three; their keys may have some, too.
+# Brackets, and other values, in a message, but for those of an element: bounds the time and the
+# memory that reading it can take. What asks for a thousand documents has three brackets; their keys
+# may have some, too.
 FRAME_BRACKETS_MAX = 2**14
 
 # A snapshot's text, in all its pieces. The state of a book is a few MiB.
@@ -88,6 +89,11 @@ COUNTS_MAX = 2**16
 
 # One message of a relay: a page of elements and one that made it pass its size, or such counts.
 FRAME_OF_RELAY_BYTES_MAX = COUNTS_BYTES_MAX + FRAME_BYTES_MAX
+
+# JSON values in one such message, about. What is not large alone comes in messages of 256 KiB, and
+# nothing is sent along that has more values than an element may: an honest relay sends 200,000 at
+# most. To read one that says more would take a client 30 bytes and more for each of its own.
+FRAME_VALUES_MAX = 2**18
 
 # One piece of a snapshot's text, in characters: at six bytes each, escaped, it still fits a frame.
 SNAPSHOT_PIECE_SIZE = 2**17

@@ -9,11 +9,13 @@ import orjson
 
 from walstore.canon import parse
 from walstore.errors import MalformedError
+from walstore.wire.element import has_too_many_values
 from walstore.wire.frames.codes import Code, FrameError
 from walstore.wire.limits import (
     DOCUMENT_KEY_SIZE_MAX,
     FRAME_BRACKETS_MAX,
     FRAME_OF_RELAY_BYTES_MAX,
+    FRAME_VALUES_MAX,
     RECORD_BYTES_MAX,
     RECORD_NAME_SIZE_MAX,
     REF_SIZE_MAX,
@@ -41,6 +43,8 @@ class WrongError(Exception):
 def read_array(text: bytes) -> tuple[str, list[Any]]:
     """The verb and the members of a frame that may hold elements."""
     check_size(text)
+    if has_too_many_values(text, FRAME_VALUES_MAX):
+        raise FrameError(Code.TOO_LARGE, f"more than {FRAME_VALUES_MAX} values in one frame")
     return _verb_and_members(_load(text))
 
 
@@ -50,6 +54,8 @@ def read_plain_array(text: bytes) -> tuple[str, list[Any]]:
     # A text, of a snapshot say, may hold as many as it likes.
     if text.count(b"[") + text.count(b"{") > FRAME_BRACKETS_MAX and not _FLAT.fullmatch(text):
         raise FrameError(Code.MALFORMED, "too many brackets in one frame")
+    if has_too_many_values(text, FRAME_BRACKETS_MAX):
+        raise FrameError(Code.MALFORMED, "too many values in one frame")
     try:
         return _verb_and_members(orjson.loads(text))
     except orjson.JSONDecodeError as error:

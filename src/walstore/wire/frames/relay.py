@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from walstore.wire.element import has_too_many_values
 from walstore.wire.frames.codes import Code, FrameError
 from walstore.wire.frames.fields import (
     WrongError,
@@ -29,7 +30,7 @@ from walstore.wire.frames.fields import (
     take,
     text_of,
 )
-from walstore.wire.limits import FRAME_BYTES_MAX, SNAPSHOT_PIECE_SIZE
+from walstore.wire.limits import ELEMENT_VALUES_MAX, FRAME_BYTES_MAX, SNAPSHOT_PIECE_SIZE
 
 # What a relay can do beside what all of them can; a newer one may know more than anybody asks.
 _FEATURES_MAX = 64
@@ -338,7 +339,9 @@ def _cut_out(members: list[Any], text: bytes, sizes: Sequence[int]) -> list[byte
         start = end - size
         if text[start - 1 : start + 1] != b",{" or text[end - 1 : end] != b"}":
             raise WrongError("the sizes are not those of the data")
-        objects.append(text[start:end])
+        if has_too_many_values(data := text[start:end]):
+            raise WrongError(f"more than {ELEMENT_VALUES_MAX} values in one", Code.TOO_LARGE)
+        objects.append(data)
         end = start - 1
     # Where the first data begin, right after the rows, shows that the sizes are the data's.
     if sizes and text[end - 1 : end] != b"]":
