@@ -166,6 +166,35 @@ async def test_frames_without_content_are_no_trouble(relay: Relay) -> None:
         await assert_answered(socket)
 
 
+async def test_a_message_in_parts_of_tens_of_bytes_is_taken(relay: Relay) -> None:
+    long = b'["CLOSE","%b"]' % (b"x" * (LIMITS.frame_bytes_max - 20))
+    async with raw_websocket(relay.port) as socket:
+        # So many parts are too many for a message without content.
+        parts = in_parts(long, 40)
+        assert len(parts) > 1_600
+        await socket.say(*parts)
+        assert (await socket.hear()).opcode == TEXT
+
+
+@pytest.mark.parametrize("content", [b"", b"x"])
+async def test_a_message_in_crumbs_ends_the_connection(relay: Relay, content: bytes) -> None:
+    crumb = framed(CONTINUATION, content, flags=0)
+    async with raw_websocket(relay.port) as socket:
+        await socket.say(framed(TEXT, content, flags=0), *[crumb] * 10_000)
+        assert await socket.close_code() == 1008
+
+
+@pytest.mark.parametrize("opcode", [PING, PONG])
+async def test_pings_without_end_end_the_connection(relay: Relay, opcode: int) -> None:
+    async with raw_websocket(relay.port) as socket:
+        await socket.say(*[framed(opcode, b"x" * 100)] * 256)
+        await socket.say(framed(TEXT, ASKED))
+        heard = [await socket.hear() for _ in range(257 if opcode == PING else 1)]
+        assert {each.opcode for each in heard} == {TEXT, PONG} if opcode == PING else {TEXT}
+        await socket.say(*[framed(opcode, b"x" * 100)] * 10_000)
+        assert await socket.close_code() == 1008
+
+
 @pytest.mark.parametrize("code", [1000, 1001, 1002, 1003, 1007, 1011, 3000, 3999, 4000, 4999])
 async def test_a_close_is_answered_with_its_own_code(relay: Relay, code: int) -> None:
     async with raw_websocket(relay.port) as socket:

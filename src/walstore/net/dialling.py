@@ -17,6 +17,7 @@ from websockets.uri import parse_uri
 
 from walstore.errors import UsageError
 from walstore.net.faults import NotAdmittedError, RelayFaultError
+from walstore.net.frame_bounds import BoundedConnection
 from walstore.net.reasons import reason_of_system
 from walstore.signed.auth import relay_address
 from walstore.wire.limits import FRAME_OF_RELAY_BYTES_MAX
@@ -76,6 +77,10 @@ class Connection(Protocol):
         ...
 
 
+class _BoundedConnection(BoundedConnection, websockets_client.ClientConnection):
+    """What a hostile relay sends costs a client no more than it costs a relay."""
+
+
 class _Dialled(websockets_client.connect):
     """A websocket that is opened where it was asked for."""
 
@@ -105,6 +110,7 @@ def websocket_connect(*, compression: bool | None = None) -> Connect:
             ping_interval=_PING_S,
             ping_timeout=_PING_S,
             user_agent_header=None,
+            create_connection=_BoundedConnection,
         )
 
     return connect

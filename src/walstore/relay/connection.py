@@ -25,6 +25,7 @@ from websockets.asyncio.connection import Connection
 from websockets.asyncio.server import Server, ServerConnection
 from websockets.http11 import Request, Response
 
+from walstore.net.frame_bounds import BoundedConnection
 from walstore.relay.exchange import HttpContext, HttpRequest, HttpResponse, read_target, refuse
 from walstore.relay.http import find_websocket_fault, finished, respond
 
@@ -60,7 +61,7 @@ class _Kind(Enum):
     PLAIN = auto()
 
 
-class RelayConnection(ServerConnection):
+class RelayConnection(BoundedConnection, ServerConnection):
     """A connection that may turn out to be a websocket or a plain HTTP request.
 
     To be served with `open_timeout=None`: the times are kept here.
