@@ -307,6 +307,14 @@ PARTS = [
         )
         for reader in ("canonical", "envelope", "snapshot", "frames", "keyring", "manifest")
     ),
+    Part(
+        "G9",
+        "registers of a snapshot that is read",
+        pytest("memory_limits"),
+        1_000_000,
+        "WALSTORE_REGISTERS",
+        (r"(\d+) registers: ", 2),
+    ),
     Part("G9", "the Autobahn suite, where `WSTEST` says that it is", ("tests.autobahn",)),
     Part(
         "G10",

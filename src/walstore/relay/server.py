@@ -315,8 +315,11 @@ class Relay:
                     peer.drop(Drop(1003, "frames are text"))
                 elif peer.is_open:
                     text = message.encode()
+                    # What has come is held once, as what is read of it is held beside it.
+                    del message
                     await self._take(peer, text)
                     taken += frames_in(text)
+                    del text
                 if not peer.is_open:
                     break
                 if taken >= _FRAMES_IN_A_ROW:
