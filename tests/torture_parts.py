@@ -331,6 +331,14 @@ PARTS = [
     ),
     Part(
         "G10",
+        "documents that one peer asks to follow, beside those who say nothing or little",
+        pytest("relay_patience"),
+        100_000,
+        "WALSTORE_ASKED",
+        (r"(\d+) documents asked for", 1),
+    ),
+    Part(
+        "G10",
         "seconds of peers who do not read, and of one who forges",
         pytest("relay_abuse", only="not idle"),
         60,
