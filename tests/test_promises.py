@@ -23,7 +23,6 @@ from typing import Any
 import pytest
 
 from tests.archive_process import ask, until
-from tests.relay_clients import identity
 from tests.relay_process import forking
 from tests.rigged import (
     ALICE,
@@ -41,7 +40,10 @@ from walstore.canon import canonical_bytes
 from walstore.document import Body, Event, Rejection
 from walstore.errors import PeerError, TransportError
 from walstore.net import MemoryTransport, WebSocketTransport
+from walstore.net.backoff import Backoff
+from walstore.net.websocket import Follow
 from walstore.relay import MemoryLog, Relay
+from walstore.relay.log import Page, Row
 from walstore.sealed import (
     ContentKeys,
     NativeEncryptor,
@@ -276,33 +278,112 @@ def test_no_nonce_is_used_twice(
 # ── many who come back at once ─────────────────────────────────────────────────────────
 
 
-def body(number: int, who: Identity) -> Body:
-    data = {"n": number}
-    return Body(canonical_bytes(data), *sign_append(KEY, data, who))
+# What is there before the storm: so many elements in each of these logs.
+STORM_LOGS, STORM_ELEMENTS = 5, 60
+
+
+class ReadLog(MemoryLog):
+    """A relay's log, and how many elements were read of it to be sent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = 0
+
+    async def page(self, *arguments: Any, **options: Any) -> Page:
+        page = await super().page(*arguments, **options)
+        self.rows += len(page.rows)
+        return page
+
+    async def tail(self, *arguments: Any, **options: Any) -> list[Row]:
+        rows = await super().tail(*arguments, **options)
+        self.rows += len(rows)
+        return rows
+
+
+class NotedBackoff(Backoff):
+    """The pauses of one client, and what they were."""
+
+    noted_ms: list[int]
+
+    def pause_ms(self, failures: int, chance: float) -> int:
+        pause_ms = super().pause_ms(failures, chance)
+        self.noted_ms.append(pause_ms)
+        return pause_ms
+
+
+class Follower:
+    """Somebody who follows a document, by whatever the transport makes of it."""
+
+    def __init__(self, relay: Relay, number: int) -> None:
+        self.identity = Identity.from_seed(number.to_bytes(32))
+        self.document = f"storm/{number % STORM_LOGS}"
+        backoff = NotedBackoff()
+        backoff.noted_ms = self.pauses_ms = list[int]()
+        self.transport = WebSocketTransport(
+            relay.url, identity=self.identity, request_timeout_ms=60_000, backoff=backoff
+        )
+        self.seen: list[int] = []
+
+    async def append(self, number: int) -> None:
+        data = {"n": number}
+        proof = sign_append(self.document, data, self.identity)
+        await self.transport.append(self.document, Body(canonical_bytes(data), *proof))
+
+    async def read(self, live: Follow, count: int) -> None:
+        """Read until so many elements have come."""
+        while len(self.seen) < count:
+            await live.wait()
+            while page := await self.transport.pull(
+                self.document, self.seen[-1] if self.seen else 0
+            ):
+                self.seen += [each.ts for each in page]
 
 
 async def test_many_clients_who_lose_their_relay_are_all_back_soon() -> None:
-    async with Relay.serve(MemoryLog()) as relay, AsyncExitStack() as stack:
-        people = [identity(number % 9) for number in range(STORM)]
-        peers = [
-            await stack.enter_async_context(
-                WebSocketTransport(relay.url, identity=who, request_timeout_ms=60_000)
-            )
-            for who in people
+    log = ReadLog()
+    async with Relay.serve(log) as relay, AsyncExitStack() as stack:
+        followers = [Follower(relay, number) for number in range(STORM)]
+        for each in followers:
+            await stack.enter_async_context(each.transport)
+        for each in followers[:STORM_LOGS]:
+            await asyncio.gather(*map(each.append, range(STORM_ELEMENTS)))
+        live = [
+            await stack.enter_async_context(each.transport.follow(each.document, 0))
+            for each in followers
         ]
-        first = await peers[0].append(KEY, body(0, people[0]))
-        pages = await asyncio.gather(*(peer.pull(KEY, 0) for peer in peers))
-        assert [len(page) for page in pages] == [1] * STORM
-        began = time.monotonic()
-        for each in list(relay.peers):
-            each._socket.transport.abort()
-        await peers[0].append(KEY, body(1, people[0]))
-        pages = await asyncio.gather(*(peer.pull(KEY, first) for peer in peers))
+        whole = zip(followers, live, strict=True)
+        await asyncio.gather(*(each.read(its, STORM_ELEMENTS) for each, its in whole))
+        assert log.rows == STORM * STORM_ELEMENTS
+        for each in followers:
+            each.pauses_ms.clear()
+        rows, began = log.rows, time.monotonic()
+        for peer in list(relay.peers):
+            peer._socket.transport.abort()
+        # One of each log has written something by the time that the others are back.
+        writing = [
+            asyncio.create_task(each.append(STORM_ELEMENTS)) for each in followers[:STORM_LOGS]
+        ]
+        new = zip(followers, live, strict=True)
+        await asyncio.gather(*(each.read(its, STORM_ELEMENTS + 1) for each, its in new))
         took_s = time.monotonic() - began
-    # Each reads what is new to it, and nothing more.
-    assert [len(page) for page in pages] == [1] * STORM
+        await asyncio.gather(*writing)
+        delivered = sum(peer.delivered for peer in relay.peers)
+    # Of the log it is read what is new to each, and nothing more; who was back before it was
+    # written is told, and reads nothing.
+    assert log.rows - rows <= STORM
+    assert log.rows - rows + delivered >= STORM
+    for each in followers:
+        assert len(set(each.seen)) == len(each.seen) == STORM_ELEMENTS + 1
+    # Nobody comes at once, and nobody with the others.
+    first_ms = sorted(each.pauses_ms[0] for each in followers)
+    # That of a connection that had not lasted for long: half of it is chance.
+    most_ms = Backoff().pause_ms_min
+    assert most_ms / 2 <= first_ms[0] <= first_ms[-1] <= most_ms
+    assert first_ms[-1] - first_ms[0] > most_ms / 4
+    assert len(set(first_ms)) > min(STORM, most_ms / 2) / 2
     assert took_s < STORM_S_MAX
     print(f"{STORM} clients were in sync again after {took_s:.1f} s")
+    print(f"{log.rows - rows} elements were read for them, {delivered} were handed on")
 
 
 # ── batches made to hurt ───────────────────────────────────────────────────────────────
