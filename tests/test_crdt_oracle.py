@@ -154,10 +154,15 @@ def test_a_chain_as_long_as_a_document_is_walked_without_recursion() -> None:
         for counter in range(1, size + 1)
     ]
     for order in (ops, ops[::-1]):
-        begun_s = time.process_time()
-        assert folded(order).text("body") == "x" * size
-        # Two seconds, on a machine of its own; what is quadratic takes minutes.
-        assert time.process_time() - begun_s < 8
+        took_s = float("inf")
+        for _ in range(3):
+            begun_s = time.process_time()
+            assert folded(order).text("body") == "x" * size
+            took_s = min(took_s, time.process_time() - begun_s)
+            if took_s < 2:
+                break
+        # What is quadratic takes minutes.
+        assert took_s < 2
 
 
 def test_the_fuzzer_finds_no_difference() -> None:

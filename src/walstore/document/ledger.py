@@ -8,7 +8,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import TypeAlias
@@ -17,6 +18,7 @@ from walstore.canon import canonical_text
 from walstore.crdt import Run, WalCrdt, to_ops
 from walstore.crdt.runs import Insert, Remove
 from walstore.document.entries import Entries, Entry, Part, Stretch
+from walstore.document.stamped import Stamped
 from walstore.wire.envelope import counters_of, replica_of
 from walstore.wire.limits import TS_MAX
 
@@ -43,8 +45,7 @@ class Ledger:
         self.entries = Entries()
         self.count = 0
         self.text_bytes = 0
-        # By replica, ascending: the first counter of a range, its last, and who stamped them.
-        self._by_replica: dict[str, tuple[list[int], list[int], list[Owner]]] = {}
+        self._by_replica: defaultdict[str, Stamped[Owner]] = defaultdict(Stamped)
 
     def add(self, entry: Entry) -> tuple[int, str, Entry] | None:
         """Enter an element.
@@ -59,11 +60,9 @@ class Ledger:
             first = max(first, self._forgotten.get(replica, 0) + 1)
             if first > last:
                 continue
-            starts, ends, owners = self._by_replica.setdefault(replica, ([], [], []))
-            if not starts or first > ends[-1]:
-                starts.append(first)
-                ends.append(last)
-                owners.append((entry, run))
+            stamped = self._by_replica[replica]
+            if first > stamped.last:
+                stamped.append(first, last, (entry, run))
                 continue
             if conflict is None:
                 conflict = self._find_conflict(replica, first, last, run)
@@ -73,21 +72,18 @@ class Ledger:
     def add_stretch(self, stretch: Stretch) -> None:
         """Enter keystrokes, whose clocks are nearly always above all that are known of them."""
         self._append(stretch)
-        starts, ends, owners = self._by_replica.setdefault(stretch.replica, ([], [], []))
+        stamped = self._by_replica[stretch.replica]
         # They are above all that was forgotten of their replica, or would not be together here.
         first, last = stretch.counters[0], stretch.end - 1
-        if starts and first <= ends[-1]:
+        if first <= stamped.last:
             # They were above when they were read; an element before them in the log came later.
             self._enter_new(stretch.replica, first, last, stretch)
             return
-        starts.append(first)
-        ends.append(last)
-        owners.append(stretch)
+        stamped.append(first, last, stretch)
 
     def lengthen(self, stretch: Stretch) -> None:
         """Enter what was added to the keystrokes that were entered last."""
-        _, ends, _ = self._by_replica[stretch.replica]
-        ends[-1] = stretch.end - 1
+        self._by_replica[stretch.replica].lengthen(stretch.end - 1)
         self.count += 1
         self.text_bytes += len(stretch.texts[-1])
 
@@ -98,7 +94,7 @@ class Ledger:
     def highest(self, replica: str) -> int:
         """The highest counter that is known of a replica, 0 if there is none."""
         known = self._by_replica.get(replica)
-        return self._forgotten.get(replica, 0) if known is None else known[1][-1]
+        return self._forgotten.get(replica, 0) if known is None else known.last
 
     def parts(self) -> list[Part]:
         """The elements in the order of the log, as they are kept."""
@@ -149,16 +145,18 @@ class Ledger:
             Author and `ts` of the element, None for clocks that are in no element here; and the
             counter after the last one of which the same is true.
         """
-        starts, ends, owners = self._by_replica.get(replica, ([], [], []))
-        place = bisect_right(starts, counter) - 1
-        if place < 0 or counter > ends[place]:
-            following = starts[place + 1] if place + 1 < len(starts) else end
-            return None, min(end, following)
-        owner = owners[place]
+        stamped = self._by_replica.get(replica)
+        if stamped is None:
+            return None, end
+        held = stamped.find(counter)
+        if held is None:
+            following = stamped.following(counter)
+            return None, end if following is None else min(end, following)
+        last, owner = held
         if isinstance(owner, Stretch):
-            stroke, last = owner.find(counter)
-            return (owner.author, owner.times[stroke]), min(end, last + 1, ends[place] + 1)
-        return (owner[0].author, owner[0].ts), min(end, ends[place] + 1)
+            stroke, last_of_stroke = owner.find(counter)
+            return (owner.author, owner.times[stroke]), min(end, last_of_stroke + 1, last + 1)
+        return (owner[0].author, owner[0].ts), min(end, last + 1)
 
     def _append(self, part: Part) -> None:
         self.entries.parts.append(part)
@@ -168,10 +166,8 @@ class Ledger:
     def _find_conflict(
         self, replica: str, first: int, last: int, run: Run
     ) -> tuple[int, str, Entry] | None:
-        starts, ends, owners = self._by_replica[replica]
-        for place in range(bisect_left(ends, first), bisect_right(starts, last)):
-            low, high = max(first, starts[place]), min(last, ends[place])
-            for entry, known in _owned(owners[place], low, high):
+        for low, high, owner in self._by_replica[replica].between(first, last):
+            for entry, known in _owned(owner, low, high):
                 from_, upto = counters_of(known)
                 counter = _differing_counter(known, run, max(low, from_), min(high, upto))
                 if counter is not None:
@@ -180,18 +176,15 @@ class Ledger:
 
     def _enter_new(self, replica: str, first: int, last: int, owner: Owner) -> None:
         """Enter those counters that are in no earlier element; the first one keeps its own."""
-        starts, ends, owners = self._by_replica[replica]
+        stamped = self._by_replica[replica]
         counter = first
         while counter <= last:
-            place = bisect_right(starts, counter) - 1
-            if place >= 0 and counter <= ends[place]:
-                counter = ends[place] + 1
+            if (held := stamped.find(counter)) is not None:
+                counter = held[0] + 1
                 continue
-            stop = starts[place + 1] - 1 if place + 1 < len(starts) else last
-            stop = min(stop, last)
-            starts.insert(place + 1, counter)
-            ends.insert(place + 1, stop)
-            owners.insert(place + 1, owner)
+            following = stamped.following(counter)
+            stop = last if following is None else min(last, following - 1)
+            stamped.insert(counter, stop, owner)
             counter = stop + 1
 
 
