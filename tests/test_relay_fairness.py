@@ -17,19 +17,30 @@ from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
 
 from tests.raw_websocket import TEXT, framed, raw_websocket
-from tests.relay_clients import ANNA, BEN, CARL, Speaker, appending, eventually, speaking
-from walstore.relay import MemoryLog, Relay
+from tests.relay_clients import (
+    ANNA,
+    BEN,
+    CARL,
+    Speaker,
+    appending,
+    eventually,
+    narrow_socket,
+    speaking,
+)
+from walstore.relay import MemoryLog, Relay, checking
 from walstore.relay.committer import Committer
 from walstore.relay.config import Settings
 from walstore.relay.limits import Limits
-from walstore.relay.log import Accepted, FeedPage, NewElement, NewSnapshot, Removal
+from walstore.relay.log import Accepted, FeedPage, NewElement, NewSnapshot, Page, Removal
 from walstore.relay.metrics import Metrics
 from walstore.relay.peer import Peer
 from walstore.relay.server import _FRAMES_IN_A_ROW
 from walstore.relay.session import frames_in
 from walstore.relay.sqlite import SqliteLog
 from walstore.signed import Identity
+from walstore.signed.author import verify_bytes
 from walstore.wire.frames import (
+    Auth,
     Code,
     EndOfStored,
     FollowChanges,
@@ -38,6 +49,7 @@ from walstore.wire.frames import (
     Request,
     SetPresence,
 )
+from walstore.wire.limits import PULL_BYTES_MAX
 
 DOCUMENT = "notes/a"
 
@@ -333,3 +345,79 @@ async def test_who_does_not_answer_a_ping_is_gone_and_others_are_not() -> None:
         await eventually(lambda: len(relay.peers) == 1)
         await honest.append(BEN, DOCUMENT, {"n": 1})
         assert len(await honest.elements(1)) == 1
+
+
+async def test_of_who_forges_so_many_signatures_are_looked_into_and_none_while_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_into: list[str] = []
+
+    def counted(author: object, signed: bytes, signature: object) -> bool:
+        looked_into.append(str(author))
+        return verify_bytes(author, signed, signature)
+
+    monkeypatch.setattr(checking, "verify_bytes", counted)
+    now_ms = [1_700_000_000_000]
+    limits = replace(FAST, faults_max=5, in_flight_max=8, close_ms_max=100)
+    forged = appending(ANNA, DOCUMENT, {"n": 1})._replace(data=b'{"n":2}')
+    async with (
+        Relay.serve(MemoryLog(), limits=limits, now_ms=lambda: now_ms[0]) as relay,
+        speaking(relay.url, BEN) as honest,
+    ):
+        for again in range(1, 4):
+            async with speaking(relay.url, ANNA) as forger:
+                closed = asyncio.create_task(forger.closed())
+                while not closed.done():
+                    with suppress(ConnectionClosed):
+                        await forger.say(*[forged] * 10)
+                    await honest.append(BEN, DOCUMENT, {"n": 1})
+                assert closed.result()[0] == 1008
+            # Those that were under way when it was one too many, and no more.
+            most = again * (limits.faults_max + limits.in_flight_max)
+            assert again * limits.faults_max < looked_into.count(ANNA.public_key) <= most
+            seen = len(looked_into)
+            async with speaking(relay.url) as forger:
+                await forger.say(Auth("a", ANNA.public_key, forger.answer_to_challenge(ANNA)))
+                assert (await forger.refusal("a")).code is Code.RATE_LIMITED
+                await forger.say(*[forged._replace(ref=f"{number}") for number in range(100)])
+                assert (await forger.refusal("99")).code is Code.AUTH_REQUIRED
+            assert len(looked_into) == seen
+            now_ms[0] += limits.penalty_ms
+
+
+class PagedLog(MemoryLog):
+    """A log that counts the elements that are read of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = 0
+
+    async def page(self, *arguments: Any, **options: Any) -> Page:
+        page = await super().page(*arguments, **options)
+        self.rows += len(page.rows)
+        return page
+
+
+async def test_for_who_does_not_read_a_page_is_read_and_no_more_however_much_is_written() -> None:
+    log = PagedLog()
+    deaf = 10
+    async with (
+        Relay.serve(log, compression=False) as relay,
+        speaking(relay.url, BEN) as honest,
+        AsyncExitStack() as stack,
+    ):
+        for number in range(100):
+            await honest.append(BEN, DOCUMENT, {"n": number, "t": "x" * 60_000})
+        for _ in range(deaf):
+            options = {"sock": narrow_socket(relay.port), "max_queue": 1}
+            speaker = await stack.enter_async_context(speaking(relay.url, ANNA, **options))
+            await speaker.say(Pull("live", DOCUMENT, None, 0, 1000, True))
+            stack.callback(speaker.socket.transport.abort)
+        await eventually(lambda: sum(peer.pending_bytes > 0 for peer in relay.peers) == deaf)
+        for number in range(200):
+            await honest.append(BEN, DOCUMENT, {"n": number, "t": "x" * 6_000})
+        # A few pages are with their systems; of what is written since they know nothing.
+        per_page = PULL_BYTES_MAX // 60_000 + 1
+        assert 0 < log.rows <= 4 * per_page * deaf
+        (own,) = [peer for peer in relay.peers if peer.key == BEN.public_key]
+        assert sum(peer.delivered for peer in relay.peers if peer is not own) == 0
