@@ -1327,8 +1327,10 @@ class WalDocument:
                     self._follow(changes)
                 if self._log.checkpoint == before:
                     break
-            folded += await self._read_starved()
-            folded += await self._read_beyond()
+            if self._log.revocations.is_starved:
+                folded += await self._read_starved()
+            if self._base is not None:
+                folded += await self._read_beyond(self._base)
         except CheckpointTooOldError:
             folded += await self._restart()
         except LogBehindError as error:
@@ -1342,21 +1344,18 @@ class WalDocument:
 
     async def _read_starved(self) -> int:
         """Read once more what may have found no room to wait; how many elements were folded."""
-        if not self._log.revocations.is_starved or self._log.revocations.unmet == self._starved_of:
+        if self._log.revocations.unmet == self._starved_of:
             return 0
         folded = await self._restart()
         # What is still missing then is withheld: once is enough.
         self._starved_of = self._log.revocations.unmet
         return folded
 
-    async def _read_beyond(self) -> int:
+    async def _read_beyond(self, base: Snapshot) -> int:
         """Read anew if the snapshot that the log starts from turns out to hold more than counts;
         how many elements were folded.
         """
-        base = self._base
-        if base is None or base is self._kept_base:
-            return 0
-        if not self._log.revocations.goes_beyond(base.heads):
+        if base is self._kept_base or not self._log.revocations.goes_beyond(base.heads):
             return 0
         folded = await self._restart()
         # If it is still there, there is nothing else to read.

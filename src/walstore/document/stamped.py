@@ -17,21 +17,20 @@ _BLOCK_SIZE = 512
 
 
 class Stamped(Generic[Owner]):
-    """The ranges of one replica."""
+    """The ranges of one replica.
 
-    __slots__ = ("_blocks", "_firsts")
+    Attributes:
+        last: The highest counter; 0 if there is none, as none is.
+    """
+
+    __slots__ = ("_blocks", "_firsts", "last")
 
     def __init__(self) -> None:
         # By block: the first counter of each range, its last, and who stamped it.
         self._blocks: list[tuple[list[int], list[int], list[Owner]]] = [([], [], [])]
         # By block: the first counter of the first range. The first block may hold less than it.
         self._firsts: list[int] = [0]
-
-    @property
-    def last(self) -> int:
-        """The highest counter; 0 if there is none, as none is."""
-        ends = self._blocks[-1][1]
-        return ends[-1] if ends else 0
+        self.last = 0
 
     def append(self, first: int, last: int, owner: Owner) -> None:
         """Add a range above all others."""
@@ -43,10 +42,11 @@ class Stamped(Generic[Owner]):
         starts.append(first)
         ends.append(last)
         owners.append(owner)
+        self.last = last
 
     def lengthen(self, last: int) -> None:
         """Let the highest range end with another counter."""
-        self._blocks[-1][1][-1] = last
+        self._blocks[-1][1][-1] = self.last = last
 
     def insert(self, first: int, last: int, owner: Owner) -> None:
         """Add a range that none of the others touches."""
@@ -56,6 +56,7 @@ class Stamped(Generic[Owner]):
         starts.insert(place, first)
         ends.insert(place, last)
         owners.insert(place, owner)
+        self.last = max(self.last, last)
         if len(starts) >= 2 * _BLOCK_SIZE:
             half = (starts[_BLOCK_SIZE:], ends[_BLOCK_SIZE:], owners[_BLOCK_SIZE:])
             del starts[_BLOCK_SIZE:], ends[_BLOCK_SIZE:], owners[_BLOCK_SIZE:]
