@@ -22,6 +22,7 @@ from anyio.lowlevel import checkpoint
 
 from tests.archive_moments import MomentaryDestination, Moments
 from tests.archive_world import MODES, World, until
+from walstore.archive import engine
 from walstore.archive.checking import check_archive
 from walstore.archive.destination import Destination
 from walstore.archive.memory import MemoryDestination
@@ -32,6 +33,12 @@ HOUR_MS = 3_600_000
 
 PAIRS = int(os.environ.get("WALSTORE_ARCHIVE_PAIRS", "30"))
 SEED = int(os.environ.get("WALSTORE_ARCHIVE_PAIRS_SEED", "0")) or time.time_ns() % 10**6
+
+
+@pytest.fixture(autouse=True)
+def restless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """News is read at once: every life has some, and there are hundreds of lives."""
+    monkeypatch.setattr(engine, "_REST_MS_MAX", 0)
 
 
 class Life:
