@@ -939,7 +939,7 @@ def test_a_writer_that_cannot_work_is_refused_at_once(settings: dict[str, str]) 
 # ── kills ──────────────────────────────────────────────────────────────────────────────
 
 # Before and after a step in each twentieth of a run: forty points in all.
-SEEDS = int(os.environ.get("WALSTORE_ARCHIVE_PANICS", "25"))
+SEEDS = int(os.environ.get("WALSTORE_ARCHIVE_PANICS", "50"))
 POINTS = 20
 
 

@@ -15,7 +15,7 @@ from tests.oracle import IGNORED_NAME, AnyOp, Oracle, canon, canonical_parts
 from tests.strategies import adversarial_history, adversarial_state, honest_history, shuffled
 from walstore.crdt import WalCrdt
 
-SETS = int(os.environ.get("WALSTORE_DIFFERENTIAL_SETS", "600"))
+SETS = int(os.environ.get("WALSTORE_DIFFERENTIAL_SETS", "2000"))
 MAP_KINDS = ("put", "drop")
 
 

@@ -31,7 +31,7 @@ from benchmarks.traces import (
 from walstore.canon import canonical_bytes, parse
 from walstore.crdt import WalCrdt, Writer, pack_ops, unpack_ops
 
-EDITS = int(os.environ.get("WALSTORE_LONG_EDITS", "5200"))
+EDITS = int(os.environ.get("WALSTORE_LONG_EDITS", "26000"))
 LIST_EDITS, ENTRY_EDITS = EDITS * 3 // 13, EDITS * 10 // 13
 TRACE_EDITS = int(os.environ.get("WALSTORE_TRACE_EDITS", "8000"))
 

@@ -49,9 +49,9 @@ from walstore.signed import Identity
 from walstore.signed.roster import Counts
 from walstore.wire.limits import COUNTER_JUMP_MAX
 
-LOGS = int(os.environ.get("WALSTORE_LIVE_LOGS", "14"))
+LOGS = int(os.environ.get("WALSTORE_LIVE_LOGS", "40"))
 # On every change the same logs, so that it was the change if one of them fails; else others.
-DRAWN = 1 if LOGS <= 14 else time.time_ns() % 10**6
+DRAWN = 1 if LOGS <= 40 else time.time_ns() % 10**6
 SEED = int(os.environ.get("WALSTORE_LIVE_SEED", "0")) or DRAWN
 
 # What Bob, the relay and the others do.

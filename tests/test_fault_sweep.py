@@ -19,7 +19,7 @@ from tests.fault_scenarios import SCENARIOS
 from tests.faulty_disk import environment_with_disk, reason_to_skip
 
 ROOT = Path(__file__).parent.parent
-STEP = int(os.environ.get("WALSTORE_FAULT_STEP", "23"))
+STEP = int(os.environ.get("WALSTORE_FAULT_STEP", "11"))
 HOURS_MAX = 3
 
 # Fewer failures, times the step, than these would be a sweep of nothing.

@@ -71,7 +71,7 @@ from walstore.wire.frames import (
     relay_frame,
 )
 
-FRAMES = int(os.environ.get("WALSTORE_FUZZ_FRAMES", "10000")) // 3
+FRAMES = int(os.environ.get("WALSTORE_FUZZ_FRAMES", "30000")) // 3
 SEED = int(os.environ.get("WALSTORE_FUZZ_SEED", "0")) or time.time_ns() % 10**6
 
 # What is said between two looks at what the client does, and how much time passes meanwhile.

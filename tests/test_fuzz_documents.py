@@ -38,7 +38,7 @@ from walstore.errors import MalformedError, NotJsonError
 from walstore.signed import Identity
 from walstore.wire.envelope import Header, inner_packed, outer_packed
 
-LOGS = int(os.environ.get("WALSTORE_FUZZ_LOGS", "60"))
+LOGS = int(os.environ.get("WALSTORE_FUZZ_LOGS", "300"))
 SEED = int(os.environ.get("WALSTORE_FUZZ_SEED", "0")) or time.time_ns() % 10**6
 
 # How many elements a hostile member has in a log, and how often one is left as it was.

@@ -63,7 +63,7 @@ from walstore.wire.frames import (
     client_frame,
 )
 
-FRAMES = int(os.environ.get("WALSTORE_FUZZ_FRAMES", "10000"))
+FRAMES = int(os.environ.get("WALSTORE_FUZZ_FRAMES", "30000"))
 SEED = int(os.environ.get("WALSTORE_FUZZ_SEED", "0")) or time.time_ns() % 10**6
 
 DOCUMENT = "fuzz/attacked"

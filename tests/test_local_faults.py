@@ -704,11 +704,11 @@ def test_a_read_only_file_or_directory_is_refused(directory_mode: int, file_mode
 # ── what the tests are made with ───────────────────────────────────────────────────────
 
 # How many places are damaged in a test.
-FLIPS = int(os.environ.get("WALSTORE_LOCAL_FLIPS", "60"))
+FLIPS = int(os.environ.get("WALSTORE_LOCAL_FLIPS", "300"))
 
 
 # At how many lengths a torn tail is cut off; at each one, if it has fewer bytes.
-CUTS = int(os.environ.get("WALSTORE_TORN_CUTS", "10"))
+CUTS = int(os.environ.get("WALSTORE_TORN_CUTS", "100"))
 
 # The tail of a file: what one record, at least, was written with last.
 TAIL_BYTES = 2 * (24 + PAGE_BYTES)

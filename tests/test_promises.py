@@ -59,10 +59,10 @@ from walstore.store.store import WalStore
 from walstore.wire.limits import BATCH_OPS_MAX, ELEMENT_BYTES_MAX
 
 SEED = int(os.environ.get("WALSTORE_PROMISES_SEED", "0")) or time.time_ns() % 10**6
-APPENDS = int(os.environ.get("WALSTORE_LOST_ANSWERS", "1500"))
-TRIALS = int(os.environ.get("WALSTORE_REVOCATIONS", "40"))
-SEALS = int(os.environ.get("WALSTORE_SEALS", "20000"))
-STORM = int(os.environ.get("WALSTORE_STORM", "60"))
+APPENDS = int(os.environ.get("WALSTORE_LOST_ANSWERS", "30000"))
+TRIALS = int(os.environ.get("WALSTORE_REVOCATIONS", "400"))
+SEALS = int(os.environ.get("WALSTORE_SEALS", "200000"))
+STORM = int(os.environ.get("WALSTORE_STORM", "200"))
 
 # All of them are in sync again within this time.
 STORM_S_MAX = 30.0

@@ -712,7 +712,7 @@ async def assert_detected_or_harmless(path: Path, before: dict[str, Any]) -> Non
         assert isinstance(said, LogCorruptError) or said == before[name], name
 
 
-FLIPS = int(os.environ.get("WALSTORE_RELAY_FLIPS", "120"))
+FLIPS = int(os.environ.get("WALSTORE_RELAY_FLIPS", "500"))
 
 
 async def test_a_flipped_bit_is_detected_or_harmless(path: Path, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from walstore.store.change_stream import ChangeStream
 from walstore.store.store import WalStore
 from walstore.store.waiting import BUFFER_DEFAULT
 
-RACES = int(os.environ.get("WALSTORE_STORE_RACES", "40"))
+RACES = int(os.environ.get("WALSTORE_STORE_RACES", "200"))
 SEED = int(os.environ.get("WALSTORE_STORE_RACES_SEED", "0")) or time.time_ns() % 10**6
 
 
