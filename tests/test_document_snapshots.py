@@ -462,6 +462,19 @@ def encryptor(*epochs: int) -> NativeEncryptor:
     return NativeEncryptor(ContentKeys(max(epochs), keys), randomness=os.urandom)
 
 
+async def test_what_another_device_has_sealed_with_a_newer_key_stays_and_raises_nothing() -> None:
+    """Both are of one author, and the keys of one of them are older."""
+    log, snapshots = RiggedLog(), RiggedSnapshots()
+    here = await write(log, ALICE, "a1", snapshot_store=snapshots, encryptor=encryptor(1))
+    before = state_of(here)
+    there = await opened(log, ALICE, snapshot_store=snapshots, encryptor=encryptor(1, 2))
+    theirs = await there.snapshot()
+    assert theirs["state"]["_epoch"] == 2
+    assert await here.snapshot() == theirs
+    assert stored(snapshots) == theirs
+    assert state_of(here) == before
+
+
 async def test_a_snapshot_that_needs_a_newer_key_is_not_overwritten() -> None:
     log, store = RiggedLog(), RiggedSnapshots()
     old = await write(log, ALICE, "a1", snapshot_store=store, encryptor=encryptor(1))

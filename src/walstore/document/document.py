@@ -93,6 +93,7 @@ from walstore.document.undoing import Aliases, Step, capture, invert
 from walstore.document.view import View
 from walstore.errors import TransportError, UsageError
 from walstore.sealed.encryptor import Encryptor, PlainEncryptor
+from walstore.sealed.outcomes import UnreadableError
 from walstore.signed.identity import Identity
 from walstore.signed.roster import Counts, counted_in
 from walstore.wire.element import Element
@@ -1395,13 +1396,20 @@ class WalDocument:
                 await self._restart()
                 continue
             if document.get("producedBy") == self._identity.public_key:
-                self._snapshot = self._source.read_snapshot(
-                    StoredSnapshot(document, ""), is_strict=False
-                )
-                if drafted.is_cutting:
-                    self._start_from(self._snapshot)
+                self._adopt_own(document, drafted)
             return document
         raise SnapshotConflictError
+
+    def _adopt_own(self, document: dict[str, Any], drafted: Draft) -> None:
+        """Take over a snapshot of one's own that was published, or was there already."""
+        try:
+            snapshot = self._source.read_snapshot(StoredSnapshot(document, ""), is_strict=False)
+        except UnreadableError:
+            # Another device has sealed it, with a key that is not here yet.
+            return
+        self._snapshot = snapshot
+        if drafted.is_cutting:
+            self._start_from(snapshot)
 
     def _start_from(self, snapshot: Snapshot) -> None:
         """Go on from a snapshot that covers just what was read."""
